@@ -1,0 +1,1 @@
+//! Device, buffers, pipelines, recording, submission, timing.

@@ -1,0 +1,13 @@
+//! A portable LLM inference engine for the hybrid Qwen models.
+
+pub mod error;
+pub mod gguf;
+pub mod gpu;
+pub mod model;
+pub mod ops;
+pub mod quant;
+pub mod sample;
+pub mod shader;
+pub mod text;
+
+pub use error::{Error, Result};

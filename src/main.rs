@@ -1,0 +1,3 @@
+//! The `engine` program.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! One file per op: validate, choose the variant and workgroups, record.

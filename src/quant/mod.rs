@@ -1,0 +1,1 @@
+//! One file per block format: layout, reference dequantisation, repacking.

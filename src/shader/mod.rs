@@ -1,0 +1,1 @@
+//! WGSL sources, preprocessing, variants.

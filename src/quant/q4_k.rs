@@ -1,0 +1,28 @@
+//! Q4_K: 256 elements in 144 bytes, a 6-bit scale and minimum for each 32.
+//! `y_i = d * sc * q_i - dmin * m`.
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..2 | d, f16 |
+//! | 2..4 | dmin, f16 |
+//! | 4..16 | scales: 8 pairs (sc, m) of 6 bits |
+//! | 16..144 | qs: each 32 bytes hold 64 elements, the first 32 in the low nibbles |
+
+use super::blocks::{f16_at, scale_min};
+
+pub(super) const D: usize = 0;
+pub(super) const DMIN: usize = 2;
+pub(super) const SCALES: usize = 4;
+pub(super) const QS: usize = 16;
+
+pub(super) fn dequantise(block: &[u8; 144], y: &mut [f32; 256]) {
+    let (d, dmin) = (f16_at(block, D), f16_at(block, DMIN));
+    for (g, y) in y.chunks_exact_mut(32).enumerate() {
+        let (sc, m) = scale_min(&block[SCALES..QS], g);
+        let (scale, min) = (d * f32::from(sc), dmin * f32::from(m));
+        for (l, y) in y.iter_mut().enumerate() {
+            let q = (block[QS + 32 * (g / 2) + l] >> (4 * (g % 2))) & 15;
+            *y = scale * f32::from(q) - min;
+        }
+    }
+}

@@ -1,1 +1,20 @@
-//! Device, buffers, pipelines, recording, submission, timing.
+//! Device choice and capabilities, buffers, kernels, recording and submission. Only this module
+//! sees wgpu: the rest of the engine holds [`Buf`] handles and [`Recording`]s.
+
+mod adapter;
+mod buffer;
+mod caps;
+mod device;
+mod kernel;
+mod profile;
+mod record;
+mod submit;
+
+pub use adapter::{AdapterKind, AdapterReport, adapters, choose};
+pub use buffer::{Buf, MemoryKind, MemoryReport};
+pub use caps::{Caps, Restrictions};
+pub use device::{Counters, DeviceOptions, Gpu};
+pub use kernel::Kernel;
+pub use profile::{OpTime, Profile};
+pub use record::{Bind, Grid, Recorder, Recording};
+pub use submit::Readback;

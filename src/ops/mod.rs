@@ -1,1 +1,18 @@
-//! One file per op: validate, choose the variant and workgroups, record.
+//! One file per op: it validates shapes, chooses the shader variant and the workgroup count, and
+//! records. The same stem names shader, op and tests. Every op is tested against a plain f64
+//! computation over random inputs and odd sizes, on every device of [`testing`].
+
+pub mod rms_norm;
+mod tensor;
+#[cfg(test)]
+pub(crate) mod testing;
+
+pub use tensor::Tensor;
+
+use crate::gpu::Caps;
+
+/// Workgroup size for reductions over rows of `width` values: a power of two within WebGPU's
+/// limit, no wider than useful.
+fn reduction_width(width: u32, caps: &Caps) -> u32 {
+    width.next_power_of_two().clamp(32, 256).min(caps.max_invocations)
+}

@@ -1,0 +1,46 @@
+// y[row][i] = x[row][i] * rsqrt(mean_j(x[row][j]^2) + eps) * gamma[i]
+// spec/architectures.md 1.1. One workgroup a row; reads x twice (the second time from cache),
+// writes y once: 8 bytes and about 4 operations an element.
+//
+// Rows are `width` values, `stride_x` and `stride_y` apart, so that heads inside wider rows can be
+// normed in place of a copy: row r = (token t, head h), t = r / heads.
+
+#import shared/grid
+#import shared/reduce
+
+struct Params {
+    rows: u32,
+    width: u32,
+    heads: u32,      // rows a token
+    x_token: u32,    // values from one token to the next in x
+    x_head: u32,     // values from one head to the next in x
+    y_token: u32,
+    y_head: u32,
+    eps: f32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<f32>;            // [token][head][width], strided
+@group(0) @binding(1) var<storage, read> gamma: array<f32>;        // [width]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [token][head][width], strided
+@group(1) @binding(0) var<uniform> p: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    lane: Lane,
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+) {
+    let row = flat_workgroup(id, groups);
+    if row >= p.rows { return; }
+    let source = row / p.heads * p.x_token + row % p.heads * p.x_head;
+    let out = row / p.heads * p.y_token + row % p.heads * p.y_head;
+    var squares = 0.0;
+    for (var i = lane.local; i < p.width; i += WG) {
+        let v = x[source + i];
+        squares += v * v;
+    }
+    let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(p.width) + p.eps);
+    for (var i = lane.local; i < p.width; i += WG) {
+        y[out + i] = x[source + i] * scale * gamma[i];
+    }
+}

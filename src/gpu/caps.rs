@@ -1,0 +1,72 @@
+//! What the opened device can do, gathered once. Ops choose variants by it.
+
+/// Capabilities and limits of the opened device.
+#[derive(Clone, Debug)]
+pub struct Caps {
+    /// Subgroup operations may be used (of any size).
+    pub subgroup: bool,
+    /// Timestamps can be written between the dispatches of one pass.
+    pub timestamps: bool,
+    /// Largest storage binding, in bytes, a multiple of 16.
+    pub max_binding: u64,
+    /// Storage buffers a kernel can bind.
+    pub max_storage_buffers: u32,
+    /// Invocations in a workgroup.
+    pub max_invocations: u32,
+    /// Workgroup memory, in bytes.
+    pub max_workgroup_memory: u32,
+    /// Workgroups in one dimension of a dispatch.
+    pub max_workgroups: u32,
+}
+
+/// Ways to make a device poorer than it is, so that tests on any machine cover poor ones.
+#[derive(Clone, Debug, Default)]
+pub struct Restrictions {
+    /// WebGPU's default limits and no optional feature.
+    pub webgpu_defaults: bool,
+    /// No subgroup operations.
+    pub no_subgroup: bool,
+    /// A smaller limit for one storage binding and one buffer, in bytes.
+    pub max_binding: Option<u64>,
+    /// A smaller limit for the workgroups of one dimension.
+    pub max_workgroups: Option<u32>,
+}
+
+impl Restrictions {
+    pub(super) fn features(&self, adapter: wgpu::Features) -> wgpu::Features {
+        if self.webgpu_defaults {
+            return wgpu::Features::empty();
+        }
+        let mut used = wgpu::Features::empty();
+        for (feature, _) in super::adapter::USED_FEATURES {
+            used |= feature & adapter;
+        }
+        if self.no_subgroup {
+            used.remove(wgpu::Features::SUBGROUP);
+        }
+        used
+    }
+
+    pub(super) fn limits(&self, adapter: wgpu::Limits) -> wgpu::Limits {
+        let mut limits = if self.webgpu_defaults { wgpu::Limits::default() } else { adapter };
+        if let Some(bytes) = self.max_binding {
+            limits.max_storage_buffer_binding_size =
+                limits.max_storage_buffer_binding_size.min(bytes);
+        }
+        limits
+    }
+
+    pub(super) fn caps(&self, features: wgpu::Features, limits: &wgpu::Limits) -> Caps {
+        let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
+        let workgroups = limits.max_compute_workgroups_per_dimension;
+        Caps {
+            subgroup: features.contains(wgpu::Features::SUBGROUP),
+            timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
+            max_binding: binding & !15,
+            max_storage_buffers: limits.max_storage_buffers_per_shader_stage,
+            max_invocations: limits.max_compute_invocations_per_workgroup,
+            max_workgroup_memory: limits.max_compute_workgroup_storage_size,
+            max_workgroups: self.max_workgroups.map_or(workgroups, |m| m.min(workgroups)),
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! The opened device: allocation, uploads, error state, counters.
+
+use super::{
+    AdapterReport, Buf, Caps, Kernel, MemoryKind, MemoryReport, Restrictions, adapter,
+    buffer::Account,
+};
+use crate::{Error, Result, shader::Variant};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+/// How to open a device.
+#[derive(Clone, Debug, Default)]
+pub struct DeviceOptions {
+    /// Index or name (`--device`); none: the best type.
+    pub select: Option<String>,
+    /// Limits and features taken away.
+    pub restrict: Restrictions,
+    /// Fill every new buffer with NaN, so that a read of stale memory shows.
+    pub poison: bool,
+    /// Keep the driver-independent bounds checks in shaders.
+    pub checked_shaders: bool,
+}
+
+/// How many objects were created so far. Decoding must not move them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Compute pipelines.
+    pub pipelines: u64,
+    /// Buffers.
+    pub buffers: u64,
+    /// Bind groups.
+    pub bind_groups: u64,
+}
+
+/// The opened device and its queue. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Gpu(Arc<Inner>);
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) device: wgpu::Device,
+    pub(super) queue: wgpu::Queue,
+    caps: Caps,
+    report: AdapterReport,
+    reason: String,
+    poison: bool,
+    pub(super) checked_shaders: bool,
+    account: Arc<Account>,
+    /// The first error the device reported outside any scope; later calls return it.
+    failure: Arc<Mutex<Option<String>>>,
+    pub(super) kernels: Mutex<HashMap<Variant, Arc<Kernel>>>,
+    pub(super) param_layout: wgpu::BindGroupLayout,
+    pipelines: AtomicU64,
+    buffers: AtomicU64,
+    bind_groups: AtomicU64,
+}
+
+/// Bytes of one kernel's parameters: the largest struct, and the alignment of its place.
+pub(super) const PARAM_SLOT: u64 = 256;
+
+/// Uploads go in parts, since each is staged until the queue has passed it.
+const UPLOAD_PART: usize = 8 << 20;
+
+impl Gpu {
+    /// Opens the adapter that `options` select.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when there is none, the selection is wrong, or it cannot be opened.
+    pub fn open(options: &DeviceOptions) -> Result<Self> {
+        let all = adapter::enumerate();
+        let reports: Vec<_> = all.iter().enumerate().map(|(i, a)| adapter::report(i, a)).collect();
+        let (index, reason) = super::choose(&reports, options.select.as_deref())?;
+        let (adapter, report) = (&all[index], reports[index].clone());
+        let features = options.restrict.features(adapter.features());
+        let limits = options.restrict.limits(adapter.limits());
+        let caps = options.restrict.caps(features, &limits);
+        let request = adapter.request_device(&wgpu::DeviceDescriptor {
+            label: Some("engine"),
+            required_features: features,
+            required_limits: limits,
+            ..Default::default()
+        });
+        let (device, queue) = pollster::block_on(request)
+            .map_err(|e| Error::Device(format!("{} cannot be opened: {e}", report.name)))?;
+        let failure = Arc::new(Mutex::new(None));
+        let slot = failure.clone();
+        device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| note(&slot, e.to_string())));
+        let slot = failure.clone();
+        device.set_device_lost_callback(move |why, text| {
+            if why != wgpu::DeviceLostReason::Destroyed {
+                note(&slot, format!("device lost: {text}"));
+            }
+        });
+        let param_layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: Some("params"),
+            entries: &[wgpu::BindGroupLayoutEntry {
+                binding: 0,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer {
+                    ty: wgpu::BufferBindingType::Uniform,
+                    has_dynamic_offset: true,
+                    min_binding_size: None,
+                },
+                count: None,
+            }],
+        });
+        Ok(Self(Arc::new(Inner {
+            device,
+            queue,
+            caps,
+            report,
+            reason,
+            poison: options.poison,
+            checked_shaders: options.checked_shaders,
+            account: Arc::default(),
+            failure,
+            kernels: Mutex::default(),
+            param_layout,
+            pipelines: AtomicU64::new(0),
+            buffers: AtomicU64::new(0),
+            bind_groups: AtomicU64::new(0),
+        })))
+    }
+
+    /// Capabilities and limits.
+    pub fn caps(&self) -> &Caps {
+        &self.0.caps
+    }
+
+    /// The adapter this device was opened on.
+    pub fn adapter(&self) -> &AdapterReport {
+        &self.0.report
+    }
+
+    /// Why that adapter was chosen.
+    pub fn reason(&self) -> &str {
+        &self.0.reason
+    }
+
+    /// Bytes allocated now, by kind.
+    pub fn memory(&self) -> MemoryReport {
+        self.0.account.report()
+    }
+
+    /// Objects created since the device was opened.
+    pub fn counters(&self) -> Counters {
+        Counters {
+            pipelines: self.0.pipelines.load(Ordering::Relaxed),
+            buffers: self.0.buffers.load(Ordering::Relaxed),
+            bind_groups: self.0.bind_groups.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A storage buffer of at least `bytes` (rounded up to 16), bindable as a whole. Its content
+    /// is unspecified: users write before they read, or call [`Gpu::zero`].
+    ///
+    /// # Errors
+    /// [`Error::Device`] when it exceeds the binding limit or memory is short; `label` is named.
+    pub fn alloc(&self, label: &str, bytes: u64, kind: MemoryKind) -> Result<Buf> {
+        let size = bytes.max(16).next_multiple_of(16);
+        if size > self.caps().max_binding {
+            return Err(Error::Device(format!(
+                "{label} needs {size} bytes in one binding, the limit is {}",
+                self.caps().max_binding
+            )));
+        }
+        let usage = wgpu::BufferUsages::STORAGE
+            | wgpu::BufferUsages::COPY_SRC
+            | wgpu::BufferUsages::COPY_DST;
+        let buf = self.create(label, size, usage, kind)?;
+        if self.0.poison {
+            let part = vec![0xff_u8; UPLOAD_PART.min(size as usize)];
+            for offset in (0..size).step_by(UPLOAD_PART) {
+                let n = part.len().min((size - offset) as usize);
+                self.upload(&buf, offset, &part[..n])?;
+            }
+        }
+        Ok(buf)
+    }
+
+    pub(super) fn create(
+        &self,
+        label: &str,
+        size: u64,
+        usage: wgpu::BufferUsages,
+        kind: MemoryKind,
+    ) -> Result<Buf> {
+        let out_of_memory = self.0.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
+        let raw = self.0.device.create_buffer(&wgpu::BufferDescriptor {
+            label: Some(label),
+            size,
+            usage,
+            mapped_at_creation: false,
+        });
+        if pollster::block_on(out_of_memory.pop()).is_some() {
+            return Err(Error::Device(format!(
+                "out of memory: {label} needs {size} bytes, {} are in use",
+                self.memory().total
+            )));
+        }
+        self.check()?;
+        self.0.buffers.fetch_add(1, Ordering::Relaxed);
+        Ok(Buf::new(raw, kind, self.0.account.clone()))
+    }
+
+    /// Writes `data` (a multiple of 4 bytes) at `offset`, before anything submitted later. Small
+    /// writes are cheap; large ones wait for the queue part by part, so that staging stays small.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed.
+    pub fn upload(&self, buf: &Buf, offset: u64, data: &[u8]) -> Result<()> {
+        for (i, part) in data.chunks(UPLOAD_PART).enumerate() {
+            self.0.queue.write_buffer(buf.raw(), offset + (i * UPLOAD_PART) as u64, part);
+            if part.len() == UPLOAD_PART {
+                self.0.queue.submit([]);
+                self.wait(None)?;
+            }
+        }
+        self.check()
+    }
+
+    /// Fills `buf` with zeros, before anything submitted later.
+    pub fn zero(&self, buf: &Buf) {
+        let mut encoder = self.0.device.create_command_encoder(&Default::default());
+        encoder.clear_buffer(buf.raw(), 0, None);
+        self.0.queue.submit([encoder.finish()]);
+    }
+
+    /// Copies all of `from` to `to` (same size), before anything submitted later.
+    pub fn copy(&self, from: &Buf, to: &Buf) {
+        let mut encoder = self.0.device.create_command_encoder(&Default::default());
+        encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, from.size());
+        self.0.queue.submit([encoder.finish()]);
+    }
+
+    /// Waits for a submission, or for all.
+    pub(super) fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        let wait = wgpu::PollType::Wait { submission_index: submission, timeout: None };
+        self.0.device.poll(wait).map_err(|e| Error::Device(format!("waiting failed: {e}")))?;
+        self.check()
+    }
+
+    /// The first failure the device has reported, if any.
+    pub(super) fn check(&self) -> Result<()> {
+        match &*lock(&self.0.failure) {
+            Some(text) => Err(Error::Device(text.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn inner(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl Inner {
+    pub(super) fn count_pipeline(&self) {
+        self.pipelines.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_bind_group(&self) {
+        self.bind_groups.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Locks even after a panic elsewhere: the guarded values are whole at every moment.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn note(slot: &Mutex<Option<String>>, text: String) {
+    lock(slot).get_or_insert(text);
+}

@@ -1,0 +1,118 @@
+//! Compiled kernels, one per shader variant, kept for the life of the device.
+
+use super::{
+    Gpu,
+    device::{PARAM_SLOT, lock},
+};
+use crate::{
+    Error, Result,
+    shader::{self, Access, Variant},
+};
+use std::{collections::hash_map::Entry, sync::Arc};
+
+/// A compiled shader variant.
+#[derive(Debug)]
+pub struct Kernel {
+    pub(super) pipeline: wgpu::ComputePipeline,
+    pub(super) layout: wgpu::BindGroupLayout,
+    pub(super) bindings: usize,
+    pub(super) name: String,
+}
+
+impl Gpu {
+    /// The kernel of `variant`, compiled at its first use.
+    ///
+    /// # Errors
+    /// [`Error::Shader`] for a variant that is not listed, does not validate, or asks for more
+    /// than this device has.
+    pub fn kernel(&self, variant: &Variant) -> Result<Arc<Kernel>> {
+        match lock(&self.inner().kernels).entry(variant.clone()) {
+            Entry::Occupied(e) => Ok(e.get().clone()),
+            Entry::Vacant(e) => Ok(e.insert(Arc::new(self.compile(variant)?)).clone()),
+        }
+    }
+
+    /// Names of all kernels in use: the paths that ran.
+    pub fn kernel_names(&self) -> Vec<String> {
+        let mut names: Vec<_> =
+            lock(&self.inner().kernels).values().map(|k| k.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    fn compile(&self, variant: &Variant) -> Result<Kernel> {
+        let shader = shader::compile(variant)?;
+        let caps = self.caps();
+        let need = &shader.needs;
+        if need.storage_buffers > caps.max_storage_buffers
+            || need.invocations > caps.max_invocations
+            || need.workgroup_memory > caps.max_workgroup_memory
+            || (need.subgroup && !caps.subgroup)
+        {
+            return Err(Error::Shader(format!(
+                "{variant} needs more than this device has: {need:?}"
+            )));
+        }
+        let inner = self.inner();
+        let entries: Vec<_> = shader
+            .bindings
+            .iter()
+            .enumerate()
+            .map(|(i, access)| wgpu::BindGroupLayoutEntry {
+                binding: i as u32,
+                visibility: wgpu::ShaderStages::COMPUTE,
+                ty: wgpu::BindingType::Buffer {
+                    ty: wgpu::BufferBindingType::Storage { read_only: *access == Access::Read },
+                    has_dynamic_offset: false,
+                    min_binding_size: None,
+                },
+                count: None,
+            })
+            .collect();
+        if u64::from(shader.param_bytes) > PARAM_SLOT {
+            return Err(Error::Shader(format!("{variant}: parameters exceed {PARAM_SLOT} bytes")));
+        }
+        let name = variant.to_string();
+        let layout = inner.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+            label: Some(&name),
+            entries: &entries,
+        });
+        let pipeline_layout =
+            inner.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                label: Some(&name),
+                bind_group_layouts: &[Some(&layout), Some(&inner.param_layout)],
+                immediate_size: 0,
+            });
+        let descriptor = wgpu::ShaderModuleDescriptor {
+            label: Some(&name),
+            source: wgpu::ShaderSource::Naga(std::borrow::Cow::Owned(shader.module)),
+        };
+        let module = if inner.checked_shaders {
+            inner.device.create_shader_module(descriptor)
+        } else {
+            // SAFETY: the shaders are this crate's own; ops validate every shape they index by,
+            // and tests run with and without checks and compare.
+            unsafe {
+                inner.device.create_shader_module_trusted(
+                    descriptor,
+                    wgpu::ShaderRuntimeChecks::unchecked(),
+                )
+            }
+        };
+        let pipeline = inner.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
+            label: Some(&name),
+            layout: Some(&pipeline_layout),
+            module: &module,
+            entry_point: None,
+            compilation_options: wgpu::PipelineCompilationOptions {
+                // Kernels write workgroup memory before they read it.
+                zero_initialize_workgroup_memory: false,
+                ..Default::default()
+            },
+            cache: None,
+        });
+        self.check()?;
+        inner.count_pipeline();
+        Ok(Kernel { pipeline, layout, bindings: entries.len(), name })
+    }
+}

@@ -1,0 +1,205 @@
+//! A step as a list of dispatches: built once per shape, replayed as often as wanted. What
+//! changes from step to step (token ids, positions) lives in buffers, so a replay is free of
+//! host work.
+
+use super::{Buf, Gpu, Kernel, MemoryKind, device::PARAM_SLOT};
+use crate::{Error, Result, shader::Variant};
+use std::sync::Arc;
+
+/// One binding of a dispatch: a buffer or a part of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Bind<'a> {
+    buf: &'a Buf,
+    offset: u64,
+    size: u64,
+}
+
+impl<'a> From<&'a Buf> for Bind<'a> {
+    fn from(buf: &'a Buf) -> Self {
+        Self { buf, offset: 0, size: buf.size() }
+    }
+}
+
+/// Workgroups of a dispatch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grid {
+    /// `n` workgroups in all, folded over two dimensions where one does not hold them. Shaders
+    /// take their number from `flat_workgroup` (`shared/grid.wgsl`) and skip those past `n`.
+    Flat(u64),
+    /// Exactly these; each must be within the limit of one dimension.
+    Dims([u32; 3]),
+}
+
+impl Grid {
+    fn dims(self, max: u32) -> Option<[u32; 3]> {
+        match self {
+            Self::Dims(d) => (d.iter().all(|n| (1..=max).contains(n))).then_some(d),
+            Self::Flat(n) => {
+                let x = n.min(u64::from(max)).max(1);
+                let y = n.div_ceil(x).max(1);
+                (n > 0 && y <= u64::from(max)).then_some([x as u32, y as u32, 1])
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) enum Command {
+    Dispatch(Dispatch),
+    Copy { from: Buf, from_offset: u64, to: Buf, to_offset: u64, bytes: u64 },
+}
+
+#[derive(Debug)]
+pub(super) struct Dispatch {
+    pub(super) op: &'static str,
+    pub(super) kernel: Arc<Kernel>,
+    pub(super) bind_group: wgpu::BindGroup,
+    pub(super) params: u32,
+    pub(super) grid: [u32; 3],
+}
+
+/// A finished list of commands, ready to be submitted any number of times.
+#[derive(Debug)]
+pub struct Recording {
+    pub(super) commands: Vec<Command>,
+    pub(super) params: wgpu::BindGroup,
+    /// Owns the memory behind `params`.
+    _arena: Buf,
+}
+
+impl Recording {
+    /// Number of dispatches.
+    pub fn dispatches(&self) -> usize {
+        self.commands.iter().filter(|c| matches!(c, Command::Dispatch(_))).count()
+    }
+}
+
+/// Collects the commands of one recording.
+#[derive(Debug)]
+pub struct Recorder {
+    gpu: Gpu,
+    commands: Vec<Command>,
+    params: Vec<u8>,
+}
+
+impl Recorder {
+    /// An empty list for `gpu`.
+    pub fn new(gpu: &Gpu) -> Self {
+        Self { gpu: gpu.clone(), commands: Vec::new(), params: Vec::new() }
+    }
+
+    /// The device this list is for.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// Adds a dispatch of `variant`. `bindings` fill group 0 in order; `params` is the kernel's
+    /// uniform `p` (same layout, at most 256 bytes); `op` names it in profiles.
+    ///
+    /// # Errors
+    /// A variant that cannot run here, a wrong number of bindings, or too many workgroups.
+    pub fn dispatch<P: bytemuck::NoUninit>(
+        &mut self,
+        op: &'static str,
+        variant: &Variant,
+        bindings: &[Bind<'_>],
+        params: &P,
+        grid: Grid,
+    ) -> Result<()> {
+        let kernel = self.gpu.kernel(variant)?;
+        if kernel.bindings != bindings.len() {
+            return Err(Error::Shader(format!(
+                "{variant} has {} bindings, {op} gives {}",
+                kernel.bindings,
+                bindings.len()
+            )));
+        }
+        let max = self.gpu.caps().max_workgroups;
+        let dims = grid.dims(max).ok_or_else(|| {
+            Error::Shader(format!("{op}: {grid:?} does not fit {max} workgroups a dimension"))
+        })?;
+        let entries: Vec<_> = bindings
+            .iter()
+            .enumerate()
+            .map(|(i, b)| wgpu::BindGroupEntry {
+                binding: i as u32,
+                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: b.buf.raw(),
+                    offset: b.offset,
+                    size: std::num::NonZeroU64::new(b.size),
+                }),
+            })
+            .collect();
+        let inner = self.gpu.inner();
+        let bind_group = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(op),
+            layout: &kernel.layout,
+            entries: &entries,
+        });
+        inner.count_bind_group();
+        let offset = self.params.len();
+        self.params.extend_from_slice(bytemuck::bytes_of(params));
+        self.params.resize(offset + PARAM_SLOT as usize, 0);
+        let params = offset as u32;
+        self.commands.push(Command::Dispatch(Dispatch {
+            op,
+            kernel,
+            bind_group,
+            params,
+            grid: dims,
+        }));
+        Ok(())
+    }
+
+    /// Adds a copy of `bytes` (a multiple of 4) between different buffers.
+    pub fn copy(&mut self, from: &Buf, from_offset: u64, to: &Buf, to_offset: u64, bytes: u64) {
+        let (from, to) = (from.clone(), to.clone());
+        self.commands.push(Command::Copy { from, from_offset, to, to_offset, bytes });
+    }
+
+    /// Closes the list.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed or memory is short.
+    pub fn finish(mut self) -> Result<Recording> {
+        if self.params.is_empty() {
+            self.params.resize(PARAM_SLOT as usize, 0);
+        }
+        let inner = self.gpu.inner();
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let size = self.params.len() as u64;
+        let arena = self.gpu.create("params", size, usage, MemoryKind::Staging)?;
+        self.gpu.upload(&arena, 0, &self.params)?;
+        let params = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some("params"),
+            layout: &inner.param_layout,
+            entries: &[wgpu::BindGroupEntry {
+                binding: 0,
+                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
+                    buffer: arena.raw(),
+                    offset: 0,
+                    size: std::num::NonZeroU64::new(PARAM_SLOT),
+                }),
+            }],
+        });
+        inner.count_bind_group();
+        self.gpu.check()?;
+        Ok(Recording { commands: self.commands, params, _arena: arena })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Grid;
+
+    #[test]
+    fn flat_grids_fold_past_the_limit() {
+        assert_eq!(Grid::Flat(65534).dims(65535), Some([65534, 1, 1]));
+        assert_eq!(Grid::Flat(65535).dims(65535), Some([65535, 1, 1]));
+        assert_eq!(Grid::Flat(65536).dims(65535), Some([65535, 2, 1]));
+        assert_eq!(Grid::Flat(8).dims(3), Some([3, 3, 1]));
+        assert_eq!(Grid::Flat(10).dims(3), None);
+        assert_eq!(Grid::Flat(0).dims(3), None);
+        assert_eq!(Grid::Dims([4, 1, 1]).dims(3), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! Submission and read-back: the only place where the host waits for the device.
+
+use super::{
+    Buf, Gpu, MemoryKind, Profile, Recording,
+    profile::Clock,
+    record::{Command, Dispatch},
+};
+use crate::{Error, Result};
+
+/// A host-readable buffer, made once and reused for every read.
+#[derive(Debug)]
+pub struct Readback {
+    staging: Buf,
+}
+
+impl Gpu {
+    /// Submits a recording; does not wait.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed.
+    pub fn submit(&self, recording: &Recording) -> Result<()> {
+        let mut encoder = self.inner().device.create_command_encoder(&Default::default());
+        encode(&mut encoder, recording);
+        self.inner().queue.submit([encoder.finish()]);
+        self.check()
+    }
+
+    /// Submits a recording with a timestamp after every dispatch, waits, and adds the times to
+    /// `profile` by op. Falls back to [`Gpu::submit`] and counts only where the adapter has no
+    /// timestamps.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed.
+    pub fn submit_profiled(&self, recording: &Recording, profile: &mut Profile) -> Result<()> {
+        let ops: Vec<&'static str> = recording
+            .commands
+            .iter()
+            .filter_map(|c| match c {
+                Command::Dispatch(d) => Some(d.op),
+                Command::Copy { .. } => None,
+            })
+            .collect();
+        if !self.caps().timestamps {
+            profile.count(&ops);
+            return self.submit(recording);
+        }
+        let mut clock = Clock::new(self, ops.len() as u32)?;
+        let mut encoder = self.inner().device.create_command_encoder(&Default::default());
+        let mut done = 0;
+        for run in runs(&recording.commands) {
+            if copy_run(&mut encoder, run) {
+                continue;
+            }
+            let mut pass = encoder.begin_compute_pass(&Default::default());
+            for command in run {
+                if let Command::Dispatch(d) = command {
+                    if done == 0 {
+                        clock.mark(&mut pass, 0);
+                    }
+                    dispatch(&mut pass, recording, d);
+                    done += 1;
+                    clock.mark(&mut pass, done);
+                }
+            }
+        }
+        clock.resolve(&mut encoder);
+        self.inner().queue.submit([encoder.finish()]);
+        profile.add(&ops, &clock.read(self)?);
+        self.check()
+    }
+
+    /// A read-back buffer for up to `bytes`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when memory is short.
+    pub fn readback(&self, bytes: u64) -> Result<Readback> {
+        let usage = wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST;
+        let size = bytes.max(4).next_multiple_of(4);
+        Ok(Readback { staging: self.create("read-back", size, usage, MemoryKind::Staging)? })
+    }
+
+    /// Reads `bytes` (a multiple of 4) at `offset` once everything submitted is done; for tests
+    /// and rare reads. Frequent ones keep a [`Readback`].
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed.
+    pub fn read(&self, buf: &Buf, offset: u64, bytes: u64) -> Result<Vec<u8>> {
+        let mut out = vec![0; bytes as usize];
+        self.readback(bytes)?.read(self, buf, offset, &mut out)?;
+        Ok(out)
+    }
+}
+
+impl Readback {
+    /// Copies `buf[offset..]` into `out` (a multiple of 4 bytes, at most this buffer's size)
+    /// once everything submitted is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed or `out` is too large.
+    pub fn read(&self, gpu: &Gpu, buf: &Buf, offset: u64, out: &mut [u8]) -> Result<()> {
+        let bytes = out.len() as u64;
+        if bytes > self.staging.size() || offset + bytes > buf.size() {
+            return Err(Error::Device(format!("cannot read {bytes} bytes at {offset}")));
+        }
+        let mut encoder = gpu.inner().device.create_command_encoder(&Default::default());
+        encoder.copy_buffer_to_buffer(buf.raw(), offset, self.staging.raw(), 0, bytes);
+        let submission = gpu.inner().queue.submit([encoder.finish()]);
+        gpu.check()?;
+        let slice = self.staging.raw().slice(..bytes);
+        slice.map_async(wgpu::MapMode::Read, |_| ());
+        gpu.wait(Some(submission))?;
+        let failed = |e: &dyn std::fmt::Display| Error::Device(format!("reading failed: {e}"));
+        out.copy_from_slice(&slice.get_mapped_range().map_err(|e| failed(&e))?);
+        self.staging.raw().unmap();
+        Ok(())
+    }
+}
+
+fn encode(encoder: &mut wgpu::CommandEncoder, recording: &Recording) {
+    for run in runs(&recording.commands) {
+        if copy_run(encoder, run) {
+            continue;
+        }
+        let mut pass = encoder.begin_compute_pass(&Default::default());
+        for command in run {
+            if let Command::Dispatch(d) = command {
+                dispatch(&mut pass, recording, d);
+            }
+        }
+    }
+}
+
+/// Encodes `run` if it is a copy.
+fn copy_run(encoder: &mut wgpu::CommandEncoder, run: &[Command]) -> bool {
+    let [Command::Copy { from, from_offset, to, to_offset, bytes }] = run else { return false };
+    encoder.copy_buffer_to_buffer(from.raw(), *from_offset, to.raw(), *to_offset, *bytes);
+    true
+}
+
+/// Dispatches in a row share a pass; a copy stands alone.
+fn runs(commands: &[Command]) -> impl Iterator<Item = &[Command]> {
+    let is_dispatch = |c: &Command| matches!(c, Command::Dispatch(_));
+    commands.chunk_by(move |a, b| is_dispatch(a) && is_dispatch(b))
+}
+
+fn dispatch(pass: &mut wgpu::ComputePass<'_>, recording: &Recording, d: &Dispatch) {
+    pass.set_pipeline(&d.kernel.pipeline);
+    pass.set_bind_group(0, &d.bind_group, &[]);
+    pass.set_bind_group(1, &recording.params, &[d.params]);
+    let [x, y, z] = d.grid;
+    pass.dispatch_workgroups(x, y, z);
+}

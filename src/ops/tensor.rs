@@ -1,0 +1,71 @@
+//! f32 activations on the device.
+
+use crate::{
+    Error, Result,
+    gpu::{Buf, Gpu, MemoryKind},
+};
+
+/// A buffer of `rows` rows of `width` f32 values, dense. A step uses the first rows it needs.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// The memory.
+    pub buf: Buf,
+    /// Rows there is room for.
+    pub rows: u32,
+    /// Values a row.
+    pub width: u32,
+}
+
+impl Tensor {
+    /// Scratch of `rows` x `width`; content unspecified.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when it exceeds a binding or memory is short.
+    pub fn scratch(gpu: &Gpu, label: &str, rows: u32, width: u32) -> Result<Self> {
+        let bytes = u64::from(rows) * u64::from(width) * 4;
+        Ok(Self { buf: gpu.alloc(label, bytes, MemoryKind::Scratch)?, rows, width })
+    }
+
+    /// `values` (`rows` x `width`) uploaded, e.g. a norm's gamma.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the length is wrong or memory is short.
+    pub fn upload(
+        gpu: &Gpu,
+        label: &str,
+        values: &[f32],
+        width: u32,
+        kind: MemoryKind,
+    ) -> Result<Self> {
+        let rows = values.len() / (width.max(1) as usize);
+        if rows * width as usize != values.len() {
+            return Err(Error::Device(format!(
+                "{label}: {} values in rows of {width}",
+                values.len()
+            )));
+        }
+        let buf = gpu.alloc(label, values.len() as u64 * 4, kind)?;
+        gpu.upload(&buf, 0, bytemuck::cast_slice(values))?;
+        Ok(Self { buf, rows: rows as u32, width })
+    }
+
+    /// The first `rows` rows, once everything submitted is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed.
+    pub fn read(&self, gpu: &Gpu, rows: u32) -> Result<Vec<f32>> {
+        let bytes = u64::from(rows) * u64::from(self.width) * 4;
+        Ok(bytemuck::pod_collect_to_vec(&gpu.read(&self.buf, 0, bytes)?))
+    }
+
+    /// Fails unless there is room for `rows` rows and each has `width` values.
+    pub(crate) fn expect(&self, op: &str, name: &str, rows: u32, width: u32) -> Result<()> {
+        if self.rows >= rows && self.width == width {
+            return Ok(());
+        }
+        Err(Error::Shader(format!(
+            "{op}: {name} is {} x {}, wanted {rows} x {width}",
+            self.rows, self.width
+        )))
+    }
+}

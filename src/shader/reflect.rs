@@ -1,0 +1,117 @@
+//! What naga reads from a kernel: its bindings and what it asks of a device.
+
+use super::Variant;
+use crate::{Error, Result};
+use naga::{
+    AddressSpace, StorageAccess,
+    valid::{Capabilities, ValidationFlags, Validator},
+};
+
+/// How a kernel uses a storage buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Only reads.
+    Read,
+    /// Reads and writes.
+    ReadWrite,
+}
+
+/// What a kernel needs of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// Storage buffers.
+    pub storage_buffers: u32,
+    /// Invocations a workgroup.
+    pub invocations: u32,
+    /// Workgroup memory in bytes.
+    pub workgroup_memory: u32,
+    /// Subgroup operations.
+    pub subgroup: bool,
+}
+
+/// A validated kernel.
+#[derive(Clone, Debug)]
+pub struct Shader {
+    /// The module, for the pipeline.
+    pub module: naga::Module,
+    /// Group 0, binding by binding.
+    pub bindings: Vec<Access>,
+    /// Bytes of the parameter struct.
+    pub param_bytes: u32,
+    /// What it needs.
+    pub needs: Needs,
+}
+
+pub(super) fn compile(variant: &Variant, wgsl: &str) -> Result<Shader> {
+    let fault = |what: String| Error::Shader(format!("{variant}: {what}"));
+    let module = naga::front::wgsl::parse_str(wgsl)
+        .map_err(|e| fault(e.emit_to_string_with_path(wgsl, &variant.to_string())))?;
+    let validate =
+        |with: Capabilities| Validator::new(ValidationFlags::all(), with).validate(&module);
+    let subgroup = validate(Capabilities::empty()).is_err();
+    if subgroup {
+        validate(Capabilities::SUBGROUP)
+            .map_err(|e| fault(e.emit_to_string_with_path(wgsl, &variant.to_string())))?;
+    }
+    let [entry] = module.entry_points.as_slice() else {
+        return Err(fault("one entry point is wanted".into()));
+    };
+    let invocations = entry.workgroup_size.iter().product();
+    let mut workgroup_memory = 0;
+    let mut param_bytes = 0;
+    let mut storage = Vec::new();
+    for (_, global) in module.global_variables.iter() {
+        let bytes = module.types[global.ty].inner.size(module.to_ctx());
+        let place = global.binding.as_ref().map(|b| (b.group, b.binding));
+        match (global.space, place) {
+            (AddressSpace::WorkGroup, _) => workgroup_memory += bytes,
+            (AddressSpace::Uniform, Some((1, 0))) => param_bytes = bytes,
+            (AddressSpace::Storage { access }, Some((0, binding))) => {
+                let write = access.contains(StorageAccess::STORE);
+                storage.push((binding, if write { Access::ReadWrite } else { Access::Read }));
+            }
+            (AddressSpace::Private | AddressSpace::Function, _) => {}
+            (space, place) => {
+                return Err(fault(format!("{space:?} at {place:?} is not used here")));
+            }
+        }
+    }
+    storage.sort_by_key(|(binding, _)| *binding);
+    if !storage.iter().map(|(b, _)| *b).eq(0..storage.len() as u32) {
+        return Err(fault("bindings of group 0 must be 0, 1, 2 … without a gap".into()));
+    }
+    let needs =
+        Needs { storage_buffers: storage.len() as u32, invocations, workgroup_memory, subgroup };
+    let bindings = storage.into_iter().map(|(_, access)| access).collect();
+    Ok(Shader { module, bindings, param_bytes, needs })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::shader;
+
+    /// WebGPU's default limits; a variant flagged `subgroup` has a twin without it.
+    #[test]
+    fn every_listed_variant_is_valid_and_portable() {
+        assert!(!shader::listed().is_empty());
+        for variant in shader::listed() {
+            let needs = shader::compile(variant).unwrap_or_else(|e| panic!("{e}")).needs;
+            assert!(needs.storage_buffers <= 8, "{variant}: {needs:?}");
+            assert!(needs.invocations <= 256, "{variant}: {needs:?}");
+            assert!(needs.workgroup_memory <= 16384, "{variant}: {needs:?}");
+            assert!(!needs.subgroup || variant.get("subgroup").is_some(), "{variant}: {needs:?}");
+            if needs.subgroup {
+                let twin = variant.to_string().replace(" subgroup", "");
+                let found = shader::listed().iter().any(|v| v.to_string() == twin);
+                assert!(found, "{variant} has no twin without subgroups");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unlisted_variant_is_refused() {
+        let odd = shader::Variant::new("rms_norm").flag("odd", true);
+        let text = shader::compile(&odd).unwrap_err().to_string();
+        assert!(text.contains("rms_norm odd") && text.contains("variants.txt"), "{text}");
+    }
+}

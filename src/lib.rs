@@ -11,3 +11,4 @@ pub mod shader;
 pub mod text;
 
 pub use error::{Error, Result};
+pub use gguf::Gguf;

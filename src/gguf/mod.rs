@@ -1,1 +1,159 @@
-//! GGUF files: metadata, tensor table, tensor data.
+//! GGUF files: metadata, tensor table, tensor data (spec/gguf.md).
+//!
+//! A file is untrusted: every length, count, offset and type is checked before it is used or
+//! memory is reserved for it, and a wrong one is an error that names file, field and value.
+//! Nothing here panics, and nothing knows of the GPU or of models.
+
+mod convert;
+mod cursor;
+mod header;
+mod metadata;
+mod split;
+mod strings;
+mod tensor;
+mod value;
+pub mod write;
+
+pub use convert::{FromValue, OneOrMany};
+pub use metadata::Metadata;
+pub use strings::Strings;
+pub use tensor::TensorInfo;
+pub use value::{Array, Value, ValueType};
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use memmap2::Mmap;
+
+use crate::{Error, Result};
+use header::Header;
+use split::Split;
+
+/// An opened GGUF model: one file, or a set of parts that reads as one.
+///
+/// Tensor data is read in place from a memory map, never copied to a second resident place. A
+/// file that another program cuts short *while* it is mapped ends this process with SIGBUS when
+/// the missing pages are read; the length is therefore compared again after mapping, which
+/// catches a download still in progress, and model files must not be rewritten in place while
+/// the engine runs (replacing them by renaming is safe).
+#[derive(Debug)]
+pub struct Gguf {
+    parts: Vec<Part>,
+    metadata: Metadata,
+    tensors: Vec<TensorInfo>,
+    by_name: HashMap<String, usize>,
+}
+
+#[derive(Debug)]
+struct Part {
+    path: PathBuf,
+    map: Mmap,
+}
+
+impl Gguf {
+    /// Opens the model that `path` is, or is any part of. Parts are looked for beside `path`.
+    ///
+    /// # Errors
+    /// A file that cannot be read, breaks the format, or belongs to another set of parts.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let (part, header) = open_part(path.as_ref())?;
+        let Some(split) = Split::of(&part.path, &header.metadata)? else {
+            return Self::join(vec![(part, header)]);
+        };
+        let gguf = Self::join(split.open_set(part, header)?)?;
+        split.check_total(path.as_ref(), gguf.tensors.len())?;
+        Ok(gguf)
+    }
+
+    fn join(set: Vec<(Part, Header)>) -> Result<Self> {
+        let mut parts = Vec::with_capacity(set.len());
+        let mut metadata = None;
+        let mut tensors = Vec::new();
+        let mut by_name = HashMap::new();
+        for (number, (part, header)) in set.into_iter().enumerate() {
+            for mut tensor in header.tensors {
+                if by_name.insert(tensor.name.clone(), tensors.len()).is_some() {
+                    return Err(Error::gguf(
+                        &part.path,
+                        format!("tensor `{}` is there twice", tensor.name),
+                    ));
+                }
+                tensor.part = number;
+                tensors.push(tensor);
+            }
+            metadata.get_or_insert(header.metadata);
+            parts.push(part);
+        }
+        let metadata = metadata.unwrap_or_default();
+        Ok(Self { parts, metadata, tensors, by_name })
+    }
+
+    /// The metadata, that of the first part.
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// All tensors in file order, part after part.
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    /// The tensor of this name, such as `blk.0.attn_q.weight`.
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.by_name.get(name).and_then(|&i| self.tensors.get(i))
+    }
+
+    /// The blocks of a tensor of this model, read in place. Empty for a tensor of another model
+    /// whose range does not exist here.
+    pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
+        let range = usize::try_from(tensor.offset).ok().and_then(|start| {
+            let size = usize::try_from(tensor.size).ok()?;
+            Some(start..start.checked_add(size)?)
+        });
+        self.parts
+            .get(tensor.part)
+            .zip(range)
+            .and_then(|(part, range)| part.map.get(range))
+            .unwrap_or_default()
+    }
+
+    /// The files, in part order.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.parts.iter().map(|part| part.path.as_path())
+    }
+
+    /// Bytes of all parts together.
+    pub fn file_len(&self) -> u64 {
+        self.parts.iter().map(|part| part.map.len() as u64).sum()
+    }
+}
+
+/// Maps one file and parses its header.
+fn open_part(path: &Path) -> Result<(Part, Header)> {
+    let io = |source| Error::io(path, source);
+    // Asked before opening: opening a pipe would wait for its writer.
+    if !fs::metadata(path).map_err(io)?.is_file() {
+        return Err(Error::gguf(path, "is not a regular file"));
+    }
+    let file = File::open(path).map_err(io)?;
+    let len = file.metadata().map_err(io)?.len();
+    if len < header::FIXED_BYTES {
+        return Err(Error::gguf(
+            path,
+            format!("is {len} bytes long, a GGUF header is {} bytes", header::FIXED_BYTES),
+        ));
+    }
+    // SAFETY: the map is only read. Changing the file under it is undefined behaviour in theory
+    // and a SIGBUS in practice; the type's documentation tells users not to.
+    let map = unsafe { Mmap::map(&file) }.map_err(io)?;
+    let now = file.metadata().map_err(io)?.len();
+    if now != map.len() as u64 {
+        return Err(Error::gguf(
+            path,
+            format!("changed from {} to {now} bytes while it was opened", map.len()),
+        ));
+    }
+    let header = Header::parse(path, &map)?;
+    Ok((Part { path: path.to_owned(), map }, header))
+}

@@ -1,3 +1,9 @@
-//! The `engine` program.
+//! The `engine` program: one file per command below `cli/`.
 
-fn main() {}
+mod cli;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::main(std::env::args_os())
+}

@@ -1,0 +1,5 @@
+//! What the integration tests share.
+#![allow(dead_code, reason = "each test crate uses a part")]
+
+pub(crate) mod expected;
+pub(crate) mod forward64;

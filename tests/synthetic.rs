@@ -1,0 +1,65 @@
+//! The synthetic models of the benches are models: they load, and their layers stay in range.
+
+mod common;
+#[path = "../benches/synthetic/mod.rs"]
+mod synthetic;
+
+use std::{env, fs, process};
+
+use common::forward64::Model;
+use engine::quant::BlockType;
+use synthetic::Geometry;
+
+const SMALL: Geometry = Geometry {
+    ty: BlockType::F32,
+    layers: 4,
+    vocab: 700,
+    embd: 256,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    n_rot: 32,
+    key_heads: 2,
+    value_heads: 4,
+    state_size: 64,
+    experts: 8,
+    experts_used: 3,
+    expert_ff: 256,
+};
+
+#[test]
+fn every_format_gives_logits_of_sane_size() {
+    for ty in [
+        BlockType::F32,
+        BlockType::F16,
+        BlockType::Bf16,
+        BlockType::Q8_0,
+        BlockType::Q4_0,
+        BlockType::Q4K,
+        BlockType::Q6K,
+    ] {
+        let file = env::temp_dir().join(format!("synthetic-{}-{ty}.gguf", process::id()));
+        Geometry { ty, ..SMALL }.write(&file).expect("can be written");
+        let model = Model::open(&file);
+        let mut state = model.state();
+        let steps: Vec<_> = (0..5).map(|id| model.step(&mut state, id)).collect();
+        fs::remove_file(&file).expect("can be removed");
+        for step in steps {
+            // The last norm has mean square 1, and so have the outputs of a matrix.
+            let logits = &step.logits;
+            let size = (logits.iter().map(|x| x * x).sum::<f64>() / logits.len() as f64).sqrt();
+            assert!((0.7..1.4).contains(&size), "{ty}: logits of size {size}");
+            let stream = step.layers.iter().map(|layer| layer.layer_out[0].abs());
+            assert!(stream.fold(0.0, f64::max) < 100.0, "{ty}: the residual stream grows");
+        }
+    }
+}
+
+#[test]
+fn rows_that_are_no_whole_blocks_are_refused() {
+    let file = env::temp_dir().join(format!("synthetic-{}-refused.gguf", process::id()));
+    let written = Geometry { ty: BlockType::Q4K, expert_ff: 64, ..SMALL }.write(&file);
+    let message = written.expect_err("rows of 64 are no blocks of 256").to_string();
+    assert!(message.contains("ffn_down_exps"), "{message}");
+    assert!(!file.exists(), "nothing was written");
+}

@@ -3,10 +3,12 @@
 //! computation over random inputs and odd sizes, on every device of [`testing`].
 
 pub mod rms_norm;
+pub mod routing;
 mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use routing::Routing;
 pub use tensor::Tensor;
 
 use crate::gpu::Caps;

@@ -1,0 +1,177 @@
+//! Router: softmax over all experts, top-k, renormalised weights (spec/architectures.md 1.5).
+
+use super::{Tensor, reduction_width};
+use crate::{
+    Error, Result,
+    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    shader::Variant,
+};
+
+/// Which experts each token goes to, best first, and with what weights.
+#[derive(Clone, Debug)]
+pub struct Routing {
+    /// u32 [n][k]: expert of each slot.
+    pub ids: Buf,
+    /// [n][k]: weight of each slot.
+    pub weights: Tensor,
+}
+
+impl Routing {
+    /// Room for `max_n` tokens of `k` experts; content unspecified.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when it exceeds a binding or memory is short.
+    pub fn new(gpu: &Gpu, max_n: u32, k: u32) -> Result<Self> {
+        let bytes = u64::from(max_n) * u64::from(k) * 4;
+        let ids = gpu.alloc("expert ids", bytes, MemoryKind::Scratch)?;
+        Ok(Self { ids, weights: Tensor::scratch(gpu, "expert weights", max_n, k)? })
+    }
+}
+
+/// Experts that fit the shader's table in workgroup memory.
+const MAX_EXPERTS: u32 = 2048;
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Params {
+    n: u32,
+    experts: u32,
+    k: u32,
+    scale: f32,
+}
+
+/// Routes the first `n` tokens: the `k` experts with the largest of `logits` `[n][E]` (ties: the
+/// lower index) and `scale · p / Σ p` over them, with p the softmax over all E and the sum
+/// clamped as llama.cpp does. A NaN logit comes last in the order and makes all weights of its
+/// token NaN.
+///
+/// # Errors
+/// Shapes that do not fit, `k` of 0 or above E, or more than 2048 experts.
+pub fn record(
+    rec: &mut Recorder,
+    logits: &Tensor,
+    routing: &Routing,
+    n: u32,
+    k: u32,
+    scale: f32,
+) -> Result<()> {
+    let experts = logits.width;
+    logits.expect("routing", "logits", n, experts)?;
+    routing.weights.expect("routing", "weights", n, k)?;
+    if k == 0 || k > experts || experts > MAX_EXPERTS {
+        return Err(Error::Shader(format!(
+            "routing: top {k} of {experts} experts, at most {MAX_EXPERTS} are supported"
+        )));
+    }
+    if routing.ids.size() < u64::from(n) * u64::from(k) * 4 {
+        return Err(Error::Shader(format!("routing: ids have no room for {n} x {k}")));
+    }
+    let caps = rec.gpu().caps();
+    let variant = Variant::new("routing")
+        .flag("subgroup", caps.subgroup)
+        .number("WG", reduction_width(experts, caps))
+        .number("QUADS", experts.div_ceil(4))
+        .number("SLOTS", k);
+    let params = Params { n, experts, k, scale };
+    let bindings = [(&logits.buf).into(), (&routing.ids).into(), (&routing.weights.buf).into()];
+    rec.dispatch("routing", &variant, &bindings, &params, Grid::Flat(u64::from(n)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::{TestDevice, assert_close, each_device, random};
+
+    fn reference(logits: &[f32], k: usize, scale: f64) -> (Vec<u32>, Vec<f64>) {
+        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+        order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
+        order.truncate(k);
+        let max = logits.iter().fold(f32::NEG_INFINITY, |m, v| m.max(*v));
+        let e = |v: f32| f64::from(v - max).exp();
+        let all: f64 = logits.iter().map(|v| e(*v)).sum();
+        let p: Vec<f64> = order.iter().map(|i| e(logits[*i as usize]) / all).collect();
+        let sum = p.iter().sum::<f64>().max(6.103515625e-5);
+        (order, p.iter().map(|p| scale * p / sum).collect())
+    }
+
+    fn route(t: &TestDevice, logits: &[f32], experts: usize, k: u32) -> (Vec<u32>, Vec<f32>) {
+        let n = (logits.len() / experts) as u32;
+        let (logits, routing) =
+            (t.upload(logits, experts), Routing::new(&t.gpu, n, k).expect("routing"));
+        t.run(|rec| record(rec, &logits, &routing, n, k, 1.5));
+        let bytes = t.gpu.read(&routing.ids, 0, u64::from(n * k) * 4).expect("read");
+        (bytemuck::pod_collect_to_vec(&bytes), t.read(&routing.weights))
+    }
+
+    fn check(t: &TestDevice, logits: &[f32], experts: usize, k: u32) {
+        let (ids, weights) = route(t, logits, experts, k);
+        for (i, row) in logits.chunks(experts).enumerate() {
+            let slots = i * k as usize..(i + 1) * k as usize;
+            let (want_ids, want) = reference(row, k as usize, 1.5);
+            assert_eq!(ids[slots.clone()], want_ids, "token {i} of {experts} experts");
+            assert_close(&weights[slots], &want, 1e-5);
+        }
+    }
+
+    #[test]
+    fn any_number_of_experts() {
+        each_device(|t| {
+            let cases = [(1, 1, 1), (3, 5, 5), (2, 16, 8), (7, 100, 6), (2, 128, 8), (3, 256, 8)];
+            for (n, experts, k) in cases.into_iter().chain([(2, 512, 10), (1, 600, 17)]) {
+                let logits: Vec<f32> =
+                    random(experts as u64, n * experts).iter().map(|v| v * 9.0).collect();
+                check(t, &logits, experts, k);
+            }
+        });
+    }
+
+    #[test]
+    fn more_tokens_than_workgroups_of_one_dimension() {
+        each_device(|t| check(t, &random(5, 301 * 8), 8, 2));
+    }
+
+    #[test]
+    fn ties_go_to_the_lower_index() {
+        each_device(|t| {
+            check(t, &[1.0; 70], 70, 9);
+            let steps: Vec<f32> = (0..130).map(|i| (i * 7 % 5) as f32).collect();
+            check(t, &steps, 130, 40);
+        });
+    }
+
+    #[test]
+    fn far_apart_logits() {
+        each_device(|t| {
+            let logits: Vec<f32> = random(8, 3 * 64).iter().map(|v| v * 1e6).collect();
+            check(t, &logits, 64, 8);
+        });
+    }
+
+    #[test]
+    fn nan_gives_ids_in_range_and_nan_weights() {
+        each_device(|t| {
+            let mut logits = random(9, 3 * 20);
+            logits[..20].fill(f32::NAN);
+            logits[25] = f32::NAN;
+            let (ids, weights) = route(t, &logits, 20, 6);
+            assert!(ids.iter().all(|i| *i < 20), "{ids:?}");
+            assert_eq!(ids[..6], [0, 1, 2, 3, 4, 5]);
+            assert!(!ids[6..12].contains(&5), "{ids:?}");
+            assert!(weights[..12].iter().all(|w| w.is_nan()), "{weights:?}");
+            assert!(weights[12..].iter().all(|w| w.is_finite()), "{weights:?}");
+        });
+    }
+
+    #[test]
+    fn wrong_shapes_are_named() {
+        each_device(|t| {
+            let routing = Routing::new(&t.gpu, 1, 4).expect("routing");
+            let mut rec = Recorder::new(&t.gpu);
+            for (experts, k) in [(3, 4), (4, 5), (4000, 4)] {
+                let logits = t.scratch(1, experts);
+                let e = record(&mut rec, &logits, &routing, 1, k, 1.0).unwrap_err().to_string();
+                assert!(e.contains("routing: "), "{e}");
+            }
+        });
+    }
+}

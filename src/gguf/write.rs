@@ -6,10 +6,13 @@ use std::path::{Path, PathBuf};
 
 use super::header::{ALIGNMENT_KEY, DEFAULT_ALIGNMENT, MAGIC};
 use super::split::{COUNT_KEY, NUMBER_KEY, TENSORS_KEY, suffix};
-use super::tensor::data_size;
+use super::tensor::{TensorInfo, data_size};
 use super::value::{Value, encode_string};
 use crate::quant::BlockType;
 use crate::{Error, Result};
+
+/// The version of the format that is written.
+const VERSION: u32 = 3;
 
 /// A model to be written: its metadata and the list of its tensors.
 ///
@@ -23,7 +26,9 @@ use crate::{Error, Result};
 /// let mut model = Writer::default();
 /// model.set("general.architecture", "llama").set("llama.block_count", 2u32);
 /// model.tensor("output_norm.weight", BlockType::F32, &[64]);
-/// model.write("ones.gguf", |_name, sink| sink.write_all(&1f32.to_le_bytes().repeat(64)))?;
+/// model.write("ones.gguf", |tensor, sink| {
+///     sink.write_all(&1f32.to_le_bytes().repeat(tensor.elements() as usize))
+/// })?;
 /// # Ok::<(), engine::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -62,17 +67,13 @@ impl Writer {
         self
     }
 
-    /// Writes one file. `data` is called once for each tensor, in order, with its name, and has
-    /// to write exactly its bytes.
+    /// Writes one file. `data` is called once for each tensor, in order, and has to write exactly
+    /// its `size` bytes.
     ///
     /// # Errors
     /// The file cannot be written, a shape is impossible, or `data` writes too little or too much.
-    pub fn write(
-        &self,
-        path: impl AsRef<Path>,
-        mut data: impl FnMut(&str, &mut dyn Write) -> io::Result<()>,
-    ) -> Result<()> {
-        write_file(path.as_ref(), &self.metadata, &self.tensors, &mut data)
+    pub fn write(&self, path: impl AsRef<Path>, mut data: impl DataSource) -> Result<()> {
+        write_file(path.as_ref(), 0, &self.metadata, &self.tensors, &mut data)
     }
 
     /// Writes a set of files, `PREFIX-00001-of-0000N.gguf` and so on, of at most
@@ -84,7 +85,7 @@ impl Writer {
         &self,
         prefix: impl AsRef<Path>,
         tensors_per_part: usize,
-        mut data: impl FnMut(&str, &mut dyn Write) -> io::Result<()>,
+        mut data: impl DataSource,
     ) -> Result<Vec<PathBuf>> {
         let prefix = prefix.as_ref();
         let parts: Vec<_> = self.tensors.chunks(tensors_per_part.max(1)).collect();
@@ -99,18 +100,24 @@ impl Writer {
             let mut path = prefix.as_os_str().to_owned();
             path.push(suffix(number.into(), count.into()));
             let path = PathBuf::from(path);
-            write_file(&path, &metadata, tensors, &mut data)?;
+            write_file(&path, number.into(), &metadata, tensors, &mut data)?;
             paths.push(path);
         }
         Ok(paths)
     }
 }
 
+/// What writes the data of the tensor it is called with.
+pub trait DataSource: FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()> {}
+
+impl<F: FnMut(&TensorInfo, &mut dyn Write) -> io::Result<()>> DataSource for F {}
+
 fn write_file(
     path: &Path,
+    part: usize,
     metadata: &[(String, Value)],
     tensors: &[Tensor],
-    data: &mut impl FnMut(&str, &mut dyn Write) -> io::Result<()>,
+    data: &mut impl DataSource,
 ) -> Result<()> {
     let io = |source| Error::io(path, source);
     let alignment = match metadata.iter().find(|(key, _)| key == ALIGNMENT_KEY) {
@@ -120,46 +127,55 @@ fn write_file(
         }
         None => DEFAULT_ALIGNMENT,
     };
-    let sizes = tensors.iter().map(|t| size(path, t)).collect::<Result<Vec<_>>>()?;
+    let mut infos = Vec::with_capacity(tensors.len());
+    let mut offset = 0;
+    for tensor in tensors {
+        let mut info = info(tensor)
+            .map_err(|fault| Error::gguf(path, format!("tensor `{}` {fault}", tensor.name)))?;
+        (info.part, info.offset) = (part, offset);
+        // A sum that overflows cannot be written, so the offset then does not matter.
+        offset = offset.saturating_add(info.size).checked_next_multiple_of(alignment).unwrap_or(0);
+        infos.push(info);
+    }
     let mut out = Counted { sink: BufWriter::new(File::create(path).map_err(io)?), written: 0 };
-    out.write_all(&header(metadata, tensors, &sizes, alignment)).map_err(io)?;
-    for (tensor, &size) in tensors.iter().zip(&sizes) {
+    out.write_all(&header(metadata, &infos)).map_err(io)?;
+    for mut info in infos {
         out.pad(alignment).map_err(io)?;
-        let start = out.written;
-        data(&tensor.name, &mut out).map_err(io)?;
-        let written = out.written - start;
-        if written != size {
-            return Err(Error::gguf(
-                path,
-                format!("tensor `{}` got {written} bytes of data, not {size}", tensor.name),
-            ));
+        info.offset = out.written;
+        data(&info, &mut out).map_err(io)?;
+        let written = out.written - info.offset;
+        if written != info.size {
+            let TensorInfo { name, size, .. } = info;
+            let reason = format!("tensor `{name}` got {written} bytes of data, not {size}");
+            return Err(Error::gguf(path, reason));
         }
     }
     out.pad(alignment).and_then(|()| out.flush()).map_err(io)
 }
 
-fn size(path: &Path, tensor: &Tensor) -> Result<u64> {
+/// The table entry, not placed yet. The error continues a sentence that names the tensor.
+fn info(tensor: &Tensor) -> std::result::Result<TensorInfo, String> {
+    let Tensor { name, ty, shape } = tensor;
     let mut dims = [1; 4];
-    match dims.get_mut(..tensor.shape.len()) {
-        Some(used) if !used.is_empty() => used.copy_from_slice(&tensor.shape),
-        _ => {
-            let reason = format!("tensor `{}` cannot have shape {:?}", tensor.name, tensor.shape);
-            return Err(Error::gguf(path, reason));
-        }
+    match dims.get_mut(..shape.len()) {
+        Some(used) if !used.is_empty() => used.copy_from_slice(shape),
+        _ => return Err(format!("cannot have shape {shape:?}")),
     }
-    data_size(tensor.ty, &dims)
-        .map_err(|fault| Error::gguf(path, format!("tensor `{}` {fault}", tensor.name)))
+    Ok(TensorInfo {
+        name: name.clone(),
+        dims,
+        n_dims: shape.len(),
+        ty: *ty,
+        part: 0,
+        offset: 0,
+        size: data_size(*ty, &dims)?,
+    })
 }
 
 /// Everything before the tensor data, not padded.
-fn header(
-    metadata: &[(String, Value)],
-    tensors: &[Tensor],
-    sizes: &[u64],
-    alignment: u64,
-) -> Vec<u8> {
+fn header(metadata: &[(String, Value)], tensors: &[TensorInfo]) -> Vec<u8> {
     let mut out = MAGIC.to_vec();
-    out.extend_from_slice(&3u32.to_le_bytes());
+    out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&(tensors.len() as u64).to_le_bytes());
     out.extend_from_slice(&(metadata.len() as u64).to_le_bytes());
     for (key, value) in metadata {
@@ -167,17 +183,14 @@ fn header(
         out.extend_from_slice(&value.ty().id().to_le_bytes());
         value.encode(&mut out);
     }
-    let mut offset = 0u64;
-    for (tensor, size) in tensors.iter().zip(sizes) {
+    for tensor in tensors {
         encode_string(tensor.name.as_bytes(), &mut out);
-        out.extend_from_slice(&(tensor.shape.len() as u32).to_le_bytes());
-        for dim in &tensor.shape {
+        out.extend_from_slice(&(tensor.shape().len() as u32).to_le_bytes());
+        for dim in tensor.shape() {
             out.extend_from_slice(&dim.to_le_bytes());
         }
         out.extend_from_slice(&tensor.ty.id().to_le_bytes());
-        out.extend_from_slice(&offset.to_le_bytes());
-        // Sizes whose sum overflows cannot be written, so their offsets are of no matter.
-        offset = offset.saturating_add(*size).checked_next_multiple_of(alignment).unwrap_or(0);
+        out.extend_from_slice(&tensor.offset.to_le_bytes());
     }
     out
 }

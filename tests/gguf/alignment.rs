@@ -36,8 +36,8 @@ fn every_legal_alignment_loads_the_same_data() -> Result<()> {
         let path = dir.join(format!("{alignment}.gguf"));
         let mut model = copy_of(&original);
         model.set("general.alignment", alignment);
-        model.write(&path, |name, sink| {
-            sink.write_all(original.data(original.tensor(name).unwrap()))
+        model.write(&path, |tensor, sink| {
+            sink.write_all(original.data(original.tensor(&tensor.name).unwrap()))
         })?;
         let copy = Gguf::open(&path)?;
         same_tensors(&original, &copy);

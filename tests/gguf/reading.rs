@@ -33,8 +33,8 @@ fn a_written_file_reads_back() -> Result<()> {
         .set("bools", &[true, false][..])
         .set("strings", tokens.clone());
     model.tensor("a", BlockType::Q8_0, &[64, 3]).tensor("b", BlockType::F32, &[5]);
-    model.write(&path, |name, sink| {
-        sink.write_all(&if name == "a" { vec![1; 34 * 6] } else { vec![2; 20] })
+    model.write(&path, |tensor, sink| {
+        sink.write_all(&if tensor.name == "a" { vec![1; 34 * 6] } else { vec![2; 20] })
     })?;
 
     let gguf = Gguf::open(&path)?;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use engine::gguf::TensorInfo;
 use engine::gguf::write::Writer;
 use engine::{Gguf, Result};
 
@@ -10,8 +11,8 @@ use crate::{fixture, refused, scratch};
 
 /// Writes `model`, whose data are those of `original`, in parts and returns their paths.
 fn parts(original: &Gguf, model: &Writer, prefix: &Path, per_part: usize) -> Vec<PathBuf> {
-    let data = |name: &str| original.data(original.tensor(name).unwrap());
-    model.write_split(prefix, per_part, |name, sink| sink.write_all(data(name))).unwrap()
+    let data = |tensor: &TensorInfo| original.data(original.tensor(&tensor.name).unwrap());
+    model.write_split(prefix, per_part, |tensor, sink| sink.write_all(data(tensor))).unwrap()
 }
 
 /// A small model in parts of 20 tensors, in a directory of the test's own.
@@ -63,8 +64,8 @@ fn merged_files_that_keep_the_key_are_single() -> Result<()> {
         let path = scratch("merged").join("model.gguf");
         let mut model = copy_of(&original);
         model.set("split.count", count);
-        let data = |name: &str| original.data(original.tensor(name).unwrap());
-        model.write(&path, |name, sink| sink.write_all(data(name)))?;
+        let data = |tensor: &TensorInfo| original.data(original.tensor(&tensor.name).unwrap());
+        model.write(&path, |tensor, sink| sink.write_all(data(tensor)))?;
         same_tensors(&original, &Gguf::open(&path)?);
     }
     Ok(())
@@ -155,15 +156,15 @@ fn a_renamed_part_is_refused() {
 fn impossible_part_numbers_are_refused() {
     let original = Gguf::open(fixture("tiny-qwen3.gguf")).unwrap();
     let path = scratch("number").join("model.gguf");
-    let data = |name: &str| original.data(original.tensor(name).unwrap());
+    let data = |tensor: &TensorInfo| original.data(original.tensor(&tensor.name).unwrap());
     for (number, count) in [(3u32, 3u32), (0, 70_000)] {
         let mut model = copy_of(&original);
         model.set("split.no", number).set("split.count", count);
-        model.write(&path, |name, sink| sink.write_all(data(name))).unwrap();
+        model.write(&path, |tensor, sink| sink.write_all(data(tensor))).unwrap();
         refused(&path, &["part", &number.to_string(), &count.to_string()]);
     }
     let mut model = copy_of(&original);
     model.set("split.count", 2u16);
-    model.write(&path, |name, sink| sink.write_all(data(name))).unwrap();
+    model.write(&path, |tensor, sink| sink.write_all(data(tensor))).unwrap();
     refused(&path, &["split.no", "missing"]);
 }

@@ -82,9 +82,9 @@ impl Geometry {
         }
         let mut random = ChaCha8Rng::seed_from_u64(1);
         let mut left = tensors.iter();
-        model.write(file, |name, sink| match left.next() {
+        model.write(file, |info, sink| match left.next() {
             Some(tensor) => tensor.write(&mut random, sink),
-            None => unreachable!("{name} is not in the list"),
+            None => unreachable!("{} is not in the list", info.name),
         })
     }
 

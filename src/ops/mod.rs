@@ -2,8 +2,11 @@
 //! records. The same stem names shader, op and tests. Every op is tested against a plain f64
 //! computation over random inputs and odd sizes, on every device of [`testing`].
 
+pub mod causal_conv;
+pub mod gated_norm;
 pub mod rms_norm;
 pub mod routing;
+pub mod shared_gate;
 mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;

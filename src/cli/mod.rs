@@ -4,6 +4,7 @@
 //! 2 for wrong usage.
 
 mod devices;
+mod inspect;
 mod output;
 
 use std::{ffi::OsString, process::ExitCode};
@@ -23,12 +24,16 @@ struct Cli {
 enum Command {
     /// List the adapters, and which one would be used and why
     Devices(devices::DevicesArgs),
+    /// Show what a GGUF file holds, and what of it cannot run
+    #[command(alias = "info")]
+    Inspect(inspect::InspectArgs),
 }
 
 impl Command {
     fn run(self) -> Result<()> {
         match self {
             Self::Devices(args) => devices::run(&args),
+            Self::Inspect(args) => inspect::run(&args),
         }
     }
 }

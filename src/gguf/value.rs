@@ -268,13 +268,14 @@ impl fmt::Display for Value {
             Self::I16(v) => v.fmt(f),
             Self::U32(v) => v.fmt(f),
             Self::I32(v) => v.fmt(f),
-            Self::F32(v) => v.fmt(f),
+            // Debug keeps small floats short: 1e-6.
+            Self::F32(v) => write!(f, "{v:?}"),
             Self::Bool(v) => v.fmt(f),
             Self::String(v) => write_string(f, v),
             Self::Array(v) => write_array(f, v),
             Self::U64(v) => v.fmt(f),
             Self::I64(v) => v.fmt(f),
-            Self::F64(v) => v.fmt(f),
+            Self::F64(v) => write!(f, "{v:?}"),
         }
     }
 }

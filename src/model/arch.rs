@@ -2,11 +2,14 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 use super::rope::RopeKind;
 use crate::{Error, Result};
 
 /// A model architecture that we run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Arch {
     /// Llama, and Mixtral if the file has experts.
     Llama,

@@ -1,5 +1,7 @@
 //! What the metadata of a file say about its model (spec/architectures.md 2).
 
+use serde::Serialize;
+
 use super::arch::Arch;
 use super::keys::Keys;
 use super::rope::{Rope, RopeScaling, Yarn};
@@ -10,7 +12,7 @@ use crate::gguf::{Gguf, OneOrMany, Strings};
 ///
 /// Values are checked against each other: heads divide, widths agree, and the width of all heads
 /// together, of a gated query, or of a pair of feed-forward halves fits in u32 with room to spare.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ModelConfig {
     /// The architecture.
     pub arch: Arch,
@@ -47,7 +49,8 @@ pub struct ModelConfig {
 }
 
 /// What mixes tokens in a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LayerKind {
     /// Softmax attention over a KV cache.
     Attention,
@@ -56,7 +59,8 @@ pub enum LayerKind {
 }
 
 /// The feed-forward network of a layer.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Ffn {
     /// One gated network.
     Dense {
@@ -79,7 +83,7 @@ pub enum Ffn {
 }
 
 /// Sizes of the gated delta net (spec/architectures.md 1.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Gdn {
     /// Key (and query) heads.
     pub n_k_heads: u32,

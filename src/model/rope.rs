@@ -2,9 +2,11 @@
 
 use std::f64::consts::PI;
 
+use serde::Serialize;
+
 /// How the heads of a model are rotated. A model that takes images gives each pair one of three
 /// positions; for text all three are the token's, so plain partial rotation is exact.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Rope {
     /// Which dimensions form a pair.
     pub kind: RopeKind,
@@ -17,7 +19,8 @@ pub struct Rope {
 }
 
 /// Which two dimensions of a head rotate together, `i` counting pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RopeKind {
     /// Neighbours: `(2i, 2i + 1)`.
     Norm,
@@ -26,7 +29,8 @@ pub enum RopeKind {
 }
 
 /// How frequencies are stretched; from the first token on, whatever the context holds.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RopeScaling {
     /// As trained.
     None,
@@ -40,7 +44,7 @@ pub enum RopeScaling {
 }
 
 /// Parameters of YaRN.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Yarn {
     /// How many times the trained context is wanted.
     pub factor: f64,

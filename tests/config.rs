@@ -12,6 +12,7 @@ use engine::quant::BlockType;
 use engine::{Gguf, Result};
 
 use LayerKind::{Attention, Recurrent};
+use proptest::prelude::*;
 
 fn fixture(name: &str) -> Gguf {
     let models = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models");
@@ -324,6 +325,47 @@ fn wrong_values_are_named() {
     let uneven: Vec<u32> = (0..40).map(|i| if i < 8 { 2 } else { 4 }).collect();
     model.set("qwen35moe.attention.head_count_kv", &uneven[..]);
     refused("wrong", &model, &["head_count_kv", "differs", "2", "4"]);
+}
+
+/// The integer keys of a hybrid model with experts.
+const COUNTS: [&str; 18] = [
+    "block_count",
+    "nextn_predict_layers",
+    "context_length",
+    "embedding_length",
+    "feed_forward_length",
+    "attention.head_count",
+    "attention.head_count_kv",
+    "attention.key_length",
+    "vocab_size",
+    "rope.dimension_count",
+    "full_attention_interval",
+    "expert_count",
+    "expert_used_count",
+    "expert_feed_forward_length",
+    "expert_shared_feed_forward_length",
+    "ssm.conv_kernel",
+    "ssm.state_size",
+    "ssm.group_count",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn no_counts_make_a_panic(changes in prop::collection::vec(
+        (prop::sample::select(&COUNTS[..]), prop_oneof![0u32..=4, any::<u32>(), (0u32..32).prop_map(|b| 1 << b)]),
+        0..6,
+    )) {
+        let mut model = qwen35moe();
+        for (key, value) in changes {
+            model.set(&format!("qwen35moe.{key}"), value);
+        }
+        if let Ok(config) = ModelConfig::from_gguf(&open("counts", &model)) {
+            prop_assert!(!expected_tensors(&config, |_| false).is_empty());
+            config.rope.frequencies(None);
+        }
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! computation over random inputs and odd sizes, on every device of [`testing`].
 
 pub mod causal_conv;
+pub mod gated_delta;
 pub mod gated_norm;
 pub mod rms_norm;
 pub mod routing;

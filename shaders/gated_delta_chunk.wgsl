@@ -1,0 +1,232 @@
+// First pass of the chunked delta rule, for one value head and one chunk of C = 64 tokens:
+//   G_i = g_0 + ... + g_i;  D_ij = e^(G_i - G_j), i >= j;  A_ij = beta_i (k_i.k_j) D_ij, i > j
+//   U = (I + A)^-1 (beta v);  W = (I + A)^-1 (beta e^G k);  P_ij = (q_i.k_j) D_ij, i >= j
+// spec/architectures.md 1.4.2. One workgroup a head and chunk; all f32. At d = 128: 100 KiB read,
+// 112 KiB written, 4.2 million operations.
+//
+// (I + A) X = B is solved for U and W directly, an invocation a column, by forward substitution in
+// blocks of 16 rows. A's lower half is kept column by column in quads of rows. Tokens past the end
+// have beta = g = k = q = v = 0 and so change nothing.
+
+#import shared/grid
+#import shared/delta_gates
+#import shared/delta_heads
+#import shared/delta_parts
+
+const WG: u32 = 256u;
+const SLICE: u32 = 4u;                // quads of q and k at a time
+const STRIDE: u32 = SLICE + 1u;       // odd, so that neighbouring rows lie in different banks
+
+struct Params {
+    first: u32,          // first token
+    n: u32,              // one past the last token
+    chunks: u32,
+    key_heads: u32,
+    value_heads: u32,
+}
+
+@group(0) @binding(0) var<storage, read> u: array<vec4<f32>>;              // [n][2 K d + V d]
+@group(0) @binding(1) var<storage, read> alpha: array<f32>;                // [n][V]
+@group(0) @binding(2) var<storage, read> beta: array<f32>;                 // [n][V]
+@group(0) @binding(3) var<storage, read> dt_bias: array<f32>;              // [V]
+@group(0) @binding(4) var<storage, read> ssm_a: array<f32>;                // [V]
+@group(0) @binding(5) var<storage, read_write> parts: array<vec4<f32>>;    // [V][chunk][column][C]
+@group(0) @binding(6) var<storage, read_write> scales: array<f32>;         // [V][chunk][C + 1]
+@group(1) @binding(0) var<uniform> p: Params;
+
+// Slices of k and q (64 rows of STRIDE quads each), then A; both take 640 quads.
+var<workgroup> tile: array<vec4<f32>, 640>;
+// Per token: G in two parts, beta, beta e^G / |k|.
+var<workgroup> gate: array<vec4<f32>, C>;
+// Per token: 1 / (|q| sqrt(d_k)), 1 / |k|.
+var<workgroup> norm: array<vec2<f32>, C>;
+
+// Place of rows 4 rows .. 4 rows + 3 of A's column j; rows >= 4 (j / 16).
+fn entry(j: u32, rows: u32) -> u32 {
+    let block = j / 16u;
+    return 256u * block - 32u * block * (block - 1u) + j % 16u * (16u - 4u * block)
+        + rows - 4u * block;
+}
+
+// Scales and gates of all tokens.
+fn prepare(local: u32, head: u32, first: u32, scale_start: u32) {
+    let i = local / 4u;
+    let lane = local % 4u;
+    var squares = vec2<f32>();
+    if first + i < p.n {
+        for (var quad = lane; quad < QUADS; quad += 4u) {
+            let q = u[q_start(first + i, head) + quad];
+            let k = u[k_start(first + i, head) + quad];
+            squares += vec2(dot(q, q), dot(k, k));
+        }
+    }
+    var g = 0.0;
+    var rate = 0.0;
+    if lane == 0u && first + i < p.n {
+        let at = (first + i) * p.value_heads + head;
+        g = log_decay(alpha[at], dt_bias[head], ssm_a[head]);
+        rate = sigmoid(beta[at]);
+    }
+    tile[local] = vec4(squares, g, rate);
+    workgroupBarrier();
+    if local < C {
+        let sums = tile[4u * local] + tile[4u * local + 1u] + tile[4u * local + 2u]
+            + tile[4u * local + 3u];
+        let inverse = vec2(inverse_norm(sums.x) / sqrt(f32(D)), inverse_norm(sums.y));
+        // Differences of G matter where G itself may be large, so it carries its rounding error.
+        var sum = vec2<f32>();
+        for (var j = 0u; j <= local; j++) {
+            let term = tile[4u * j].z;
+            let next = sum.x + term;
+            let taken = next - sum.x;
+            sum = vec2(next, sum.y + ((sum.x - (next - taken)) + (term - taken)));
+        }
+        norm[local] = inverse;
+        gate[local] = vec4(sum, sums.w, sums.w * exp(sum.x + sum.y) * inverse.y);
+    }
+    workgroupBarrier();
+    if local < C {
+        let last = gate[C - 1u].xy;
+        let rest = last - gate[local].xy;
+        scales[scale_start + local] = exp(min(rest.x + rest.y, 0.0)) * norm[local].y;
+        if local == 0u { scales[scale_start + C] = exp(last.x + last.y); }
+    }
+}
+
+// Rows 4 rows .. 4 rows + 3 of four quads of k (start 0) or q (start C * STRIDE).
+fn rows_of(start: u32, rows: u32, quad: u32) -> mat4x4<f32> {
+    let at = start + rows * 4u * STRIDE + quad;
+    return mat4x4(tile[at], tile[at + STRIDE], tile[at + 2u * STRIDE], tile[at + 3u * STRIDE]);
+}
+
+// acc minus A's columns 4 quad .. 4 quad + 3 times x, for four rows.
+fn eliminate(acc: vec4<f32>, x: vec4<f32>, quad: u32, rows: u32) -> vec4<f32> {
+    let at = entry(4u * quad, rows);
+    let next = 16u - 4u * (quad / 4u);
+    return acc - (x.x * tile[at] + x.y * tile[at + next] + x.z * tile[at + 2u * next]
+        + x.w * tile[at + 3u * next]);
+}
+
+// Forward substitution inside four rows: A has zeros on and above the diagonal.
+fn solve(rhs: vec4<f32>, rows: u32) -> vec4<f32> {
+    let at = entry(4u * rows, rows);
+    let next = 16u - 4u * (rows / 4u);
+    var x = rhs - rhs.x * tile[at];
+    x -= x.y * tile[at + next];
+    return x - x.z * tile[at + 2u * next];
+}
+
+// Row i of column x of [beta v | beta e^G k].
+fn right_side(i: u32, x: u32, head: u32, first: u32) -> f32 {
+    if first + i >= p.n { return 0.0; }
+    if x < D { return gate[i].z * u[v_start(first + i, head) + x / 4u][x % 4u]; }
+    return gate[i].w * u[k_start(first + i, head) + (x - D) / 4u][x % 4u];
+}
+
+fn right_sides(rows: u32, x: u32, head: u32, first: u32) -> vec4<f32> {
+    let i = rows * 4u;
+    return vec4(
+        right_side(i, x, head, first), right_side(i + 1u, x, head, first),
+        right_side(i + 2u, x, head, first), right_side(i + 3u, x, head, first),
+    );
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(local_invocation_index) local: u32,
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+) {
+    let workgroup = flat_workgroup(id, groups);
+    let head = workgroup / p.chunks;
+    if head >= p.value_heads { return; }
+    let first = p.first + workgroup % p.chunks * C;
+    let part = workgroup * PART;
+    prepare(local, head, first, workgroup * SCALES);
+
+    // Rows 4 rows .. + 3 and columns `lane`, lane + 16, ... of k k^T and q k^T.
+    let rows = local / 16u;
+    let lane = local % 16u;
+    var kk: array<vec4<f32>, 4>;
+    var qk: array<vec4<f32>, 4>;
+    for (var slice = 0u; slice < QUADS; slice += SLICE) {
+        let i = local / SLICE;
+        let quad = local % SLICE;
+        var k = vec4<f32>();
+        var q = vec4<f32>();
+        if first + i < p.n {
+            k = u[k_start(first + i, head) + slice + quad] * norm[i].y;
+            q = u[q_start(first + i, head) + slice + quad] * norm[i].x;
+        }
+        workgroupBarrier();
+        tile[i * STRIDE + quad] = k;
+        tile[(C + i) * STRIDE + quad] = q;
+        workgroupBarrier();
+        for (var s = 0u; s < SLICE; s++) {
+            let k_rows = rows_of(0u, rows, s);
+            let q_rows = rows_of(C * STRIDE, rows, s);
+            for (var block = 0u; block < 4u; block++) {
+                if block * 4u > rows { continue; }
+                let column = tile[(block * 16u + lane) * STRIDE + s];
+                kk[block] += column * k_rows;
+                qk[block] += column * q_rows;
+            }
+        }
+        // A column of q: `lane` counts its quads of rows, `rows` the slice's columns.
+        let at = (C + lane * 4u) * STRIDE + rows / 4u;
+        let c = rows % 4u;
+        let values = vec4(
+            tile[at][c], tile[at + STRIDE][c], tile[at + 2u * STRIDE][c], tile[at + 3u * STRIDE][c]
+        );
+        let decay = exp(vec4(
+            gate[lane * 4u].x, gate[lane * 4u + 1u].x, gate[lane * 4u + 2u].x, gate[lane * 4u + 3u].x
+        ));
+        parts[part + (Q_COLUMN + slice * 4u + rows) * ROWS + lane] = values * decay;
+    }
+    workgroupBarrier();
+    for (var block = 0u; block < 4u; block++) {
+        if block * 4u > rows { continue; }
+        let j = block * 16u + lane;
+        let i = rows * 4u;
+        let origin = gate[j];
+        let d0 = gate[i] - origin;
+        let d1 = gate[i + 1u] - origin;
+        let d2 = gate[i + 2u] - origin;
+        let d3 = gate[i + 3u] - origin;
+        let sums = vec4(d0.x + d0.y, d1.x + d1.y, d2.x + d2.y, d3.x + d3.y);
+        // Above the diagonal the difference is positive: never exponentiated.
+        let decay = exp(min(sums, vec4(0.0)));
+        let row = i + vec4<u32>(0u, 1u, 2u, 3u);
+        let rate = vec4(gate[i].z, gate[i + 1u].z, gate[i + 2u].z, gate[i + 3u].z);
+        tile[entry(j, rows)] = select(vec4<f32>(), rate * kk[block] * decay, row > vec4(j));
+        parts[part + (P_COLUMN + j) * ROWS + rows] =
+            select(vec4<f32>(), qk[block] * decay, row >= vec4(j));
+    }
+    workgroupBarrier();
+    for (var x = local; x < 2u * D; x += WG) {
+        let column = part + (U_COLUMN + x) * ROWS;
+        for (var r = 0u; r < ROWS; r += 4u) {
+            var x0 = right_sides(r, x, head, first);
+            var x1 = right_sides(r + 1u, x, head, first);
+            var x2 = right_sides(r + 2u, x, head, first);
+            var x3 = right_sides(r + 3u, x, head, first);
+            for (var quad = 0u; quad < r; quad++) {
+                let known = parts[column + quad];
+                x0 = eliminate(x0, known, quad, r);
+                x1 = eliminate(x1, known, quad, r + 1u);
+                x2 = eliminate(x2, known, quad, r + 2u);
+                x3 = eliminate(x3, known, quad, r + 3u);
+            }
+            x0 = solve(x0, r);
+            x1 = solve(eliminate(x1, x0, r, r + 1u), r + 1u);
+            x2 = eliminate(eliminate(x2, x0, r, r + 2u), x1, r + 1u, r + 2u);
+            x2 = solve(x2, r + 2u);
+            x3 = eliminate(eliminate(x3, x0, r, r + 3u), x1, r + 1u, r + 3u);
+            x3 = solve(eliminate(x3, x2, r + 2u, r + 3u), r + 3u);
+            parts[column + r] = x0;
+            parts[column + r + 1u] = x1;
+            parts[column + r + 2u] = x2;
+            parts[column + r + 3u] = x3;
+        }
+    }
+}

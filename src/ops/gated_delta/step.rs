@@ -1,0 +1,43 @@
+//! The recurrence token by token: one dispatch, the state read once and written once.
+
+use super::{GatedDelta, Inputs};
+use crate::{
+    Result,
+    gpu::{Grid, Recorder},
+    ops::Tensor,
+};
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Params {
+    n: u32,
+    key_heads: u32,
+    value_heads: u32,
+}
+
+pub(super) fn record(
+    rec: &mut Recorder,
+    shape: &GatedDelta,
+    inputs: &Inputs<'_>,
+    state: &Tensor,
+    o: &Tensor,
+    n: u32,
+) -> Result<()> {
+    shape.expect(inputs, state, o, n)?;
+    // An invocation holds 4 x 4 values of the state; a workgroup all rows of some columns.
+    let quads = shape.head_dim / 4;
+    let columns = quads.min(256 / quads);
+    let variant = shape.variant("gated_delta_step").number("COLUMNS", columns);
+    let params = Params { n, key_heads: shape.key_heads, value_heads: shape.value_heads };
+    let bindings = [
+        (&inputs.u.buf).into(),
+        (&inputs.alpha.buf).into(),
+        (&inputs.beta.buf).into(),
+        (&inputs.dt_bias.buf).into(),
+        (&inputs.ssm_a.buf).into(),
+        (&state.buf).into(),
+        (&o.buf).into(),
+    ];
+    let workgroups = u64::from(shape.value_heads) * u64::from(quads / columns);
+    rec.dispatch("gated_delta_step", &variant, &bindings, &params, Grid::Flat(workgroups))
+}

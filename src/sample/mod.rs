@@ -10,6 +10,7 @@
 mod candidates;
 mod params;
 mod penalty;
+mod recommended;
 mod sampler;
 
 pub use params::{PartialSampling, SamplingParams};

@@ -58,12 +58,14 @@ pub(super) struct Inner {
     pipelines: AtomicU64,
     buffers: AtomicU64,
     bind_groups: AtomicU64,
+    /// Bytes written by uploads since the last wait for them.
+    staged: AtomicU64,
 }
 
 /// Bytes of one kernel's parameters: the largest struct, and the alignment of its place.
 pub(super) const PARAM_SLOT: u64 = 256;
 
-/// Uploads go in parts, since each is staged until the queue has passed it.
+/// Uploads are staged until the queue has passed them: so many bytes, then a wait.
 const UPLOAD_PART: usize = 8 << 20;
 
 impl Gpu {
@@ -124,6 +126,7 @@ impl Gpu {
             pipelines: AtomicU64::new(0),
             buffers: AtomicU64::new(0),
             bind_groups: AtomicU64::new(0),
+            staged: AtomicU64::new(0),
         })))
     }
 
@@ -208,15 +211,17 @@ impl Gpu {
         Ok(Buf::new(raw, kind, self.0.account.clone()))
     }
 
-    /// Writes `data` (a multiple of 4 bytes) at `offset`, before anything submitted later. Small
-    /// writes are cheap; large ones wait for the queue part by part, so that staging stays small.
+    /// Writes `data` (a multiple of 4 bytes) at `offset`, before anything submitted later. Waits
+    /// for the queue now and then, so that staging stays small.
     ///
     /// # Errors
     /// [`Error::Device`] when the device has failed.
     pub fn upload(&self, buf: &Buf, offset: u64, data: &[u8]) -> Result<()> {
         for (i, part) in data.chunks(UPLOAD_PART).enumerate() {
             self.0.queue.write_buffer(buf.raw(), offset + (i * UPLOAD_PART) as u64, part);
-            if part.len() == UPLOAD_PART {
+            let staged = self.0.staged.fetch_add(part.len() as u64, Ordering::Relaxed);
+            if staged + part.len() as u64 >= UPLOAD_PART as u64 {
+                self.0.staged.store(0, Ordering::Relaxed);
                 self.0.queue.submit([]);
                 self.wait(None)?;
             }

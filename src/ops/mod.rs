@@ -3,8 +3,11 @@
 //! computation over random inputs and odd sizes, on every device of [`testing`].
 
 pub mod causal_conv;
+pub mod embed_rows;
 pub mod gated_delta;
 pub mod gated_norm;
+mod matrix;
+pub mod product;
 pub mod rms_norm;
 pub mod routing;
 pub mod shared_gate;
@@ -12,6 +15,7 @@ mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;
 
+pub use matrix::{Matrix, MatrixPart, Source};
 pub use routing::Routing;
 pub use tensor::Tensor;
 

@@ -1,9 +1,10 @@
 //! Devices and helpers for op tests.
 
-use super::Tensor;
+use super::{Matrix, Tensor};
 use crate::{
     Result,
     gpu::{DeviceOptions, Gpu, MemoryKind, Recorder, Restrictions},
+    quant::{BlockType, dequantise, testing::random_weights},
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -41,6 +42,30 @@ pub(crate) fn each_device(test: impl Fn(&TestDevice)) {
 }
 
 impl TestDevice {
+    /// A device whose bindings hold at most `bytes`.
+    pub(crate) fn with_binding(bytes: u64) -> Self {
+        let restrict = Restrictions { max_binding: Some(bytes), ..Default::default() };
+        let options =
+            DeviceOptions { restrict, poison: true, checked_shaders: false, select: None };
+        let gpu = Gpu::open(&options).expect("a device for tests");
+        Self { name: "small bindings", gpu }
+    }
+
+    /// Weights of type `ty` with random blocks, and their values.
+    pub(crate) fn weights(&self, ty: BlockType, shape: [usize; 3]) -> (Matrix, Vec<f32>) {
+        let [n_expert, n_out, n_in] = shape;
+        let elements = n_expert * n_out * n_in;
+        let bytes = random_weights(ty, elements as u64, elements);
+        let mut values = vec![0.0; elements];
+        dequantise(ty, &bytes, &mut values).expect("dequantise");
+        let expert = bytes.len() / n_expert;
+        let source = |e: u32| &bytes[e as usize * expert..][..expert];
+        let [n_expert, n_out, n_in] = shape.map(|n| n as u32);
+        let matrix = Matrix::upload(&self.gpu, "test weights", ty, n_in, n_out, n_expert, &source)
+            .unwrap_or_else(|e| panic!("{e}"));
+        (matrix, values)
+    }
+
     pub(crate) fn upload(&self, values: &[f32], width: usize) -> Tensor {
         Tensor::upload(&self.gpu, "test input", values, width as u32, MemoryKind::Scratch)
             .expect("upload")
@@ -85,4 +110,17 @@ pub(crate) fn assert_close(got: &[f32], want: &[f64], tolerance: f64) {
         let error = (f64::from(*g) - w).abs();
         assert!(error <= tolerance * scale, "value {i}: {g} instead of {w}");
     }
+}
+
+/// `W x[t]` for every row of x; `w` has rows as wide as those of x, `width`.
+pub(crate) fn multiply(w: &[f32], x: &[f32], width: usize) -> Vec<f64> {
+    let dot = |a: &[f32], b: &[f32]| -> f64 {
+        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+    };
+    x.chunks(width).flat_map(|x| w.chunks(width).map(move |row| dot(row, x))).collect()
+}
+
+/// `v / (1 + e^-v)`
+pub(crate) fn silu(v: f64) -> f64 {
+    v / (1.0 + (-v).exp())
 }

@@ -127,14 +127,6 @@ impl BlockType {
         }
         (ne0 / elements).checked_mul(self.block_bytes() as u64)
     }
-
-    /// Whether the GPU kernels can multiply by weights of this type.
-    pub const fn runs_on_gpu(self) -> bool {
-        matches!(
-            self,
-            Self::F32 | Self::F16 | Self::Bf16 | Self::Q8_0 | Self::Q4_0 | Self::Q4K | Self::Q6K
-        )
-    }
 }
 
 impl fmt::Display for BlockType {

@@ -9,6 +9,7 @@ mod f16;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
+mod planes;
 mod q2_k;
 mod q3_k;
 mod q4_0;
@@ -21,9 +22,12 @@ mod q6_k;
 mod q8_0;
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 pub use block_type::BlockType;
+pub use planes::Planes;
 
 use crate::{Error, Result};
 use blocks::each_block;

@@ -5,10 +5,17 @@
 //! | 0..2 | d, f16 |
 //! | 2..18 | 32 nibbles n, halves |
 
-use super::blocks::{f16_at, nibble};
+use super::{
+    Planes,
+    blocks::{f16_at, nibble},
+};
 
 pub(super) const D: usize = 0;
 pub(super) const QS: usize = 2;
+
+/// The nibbles, then the scales.
+pub(super) const PLANES: Planes =
+    Planes { format: "q4_0", elements: 32, ranges: &[[QS, QS + 16], [D, D + 2]] };
 
 pub(super) fn dequantise(block: &[u8; 18], y: &mut [f32; 32]) {
     let d = f16_at(block, D);

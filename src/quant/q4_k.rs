@@ -8,12 +8,17 @@
 //! | 4..16 | scales: 8 pairs (sc, m) of 6 bits |
 //! | 16..144 | qs: each 32 bytes hold 64 elements, the first 32 in the low nibbles |
 
-use super::blocks::{f16_at, scale_min};
+use super::{
+    Planes,
+    blocks::{f16_at, scale_min},
+};
 
 pub(super) const D: usize = 0;
 pub(super) const DMIN: usize = 2;
 pub(super) const SCALES: usize = 4;
 pub(super) const QS: usize = 16;
+
+pub(super) const PLANES: Planes = Planes { format: "q4_k", elements: 256, ranges: &[[0, 144]] };
 
 pub(super) fn dequantise(block: &[u8; 144], y: &mut [f32; 256]) {
     let (d, dmin) = (f16_at(block, D), f16_at(block, DMIN));

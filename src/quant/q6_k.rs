@@ -8,12 +8,16 @@
 //! | 192..208 | scales, 16 signed bytes |
 //! | 208..210 | d, f16 |
 
-use super::blocks::f16_at;
+use super::{Planes, blocks::f16_at};
 
 pub(super) const QL: usize = 0;
 pub(super) const QH: usize = 128;
 pub(super) const SCALES: usize = 192;
 pub(super) const D: usize = 208;
+
+/// Bits and byte scales, then d.
+pub(super) const PLANES: Planes =
+    Planes { format: "q6_k", elements: 256, ranges: &[[QL, D], [D, D + 2]] };
 
 pub(super) fn dequantise(block: &[u8; 210], y: &mut [f32; 256]) {
     let d = f16_at(block, D);

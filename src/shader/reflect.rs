@@ -46,11 +46,14 @@ pub(super) fn compile(variant: &Variant, wgsl: &str) -> Result<Shader> {
     let fault = |what: String| Error::Shader(format!("{variant}: {what}"));
     let module = naga::front::wgsl::parse_str(wgsl)
         .map_err(|e| fault(e.emit_to_string_with_path(wgsl, &variant.to_string())))?;
-    let validate =
-        |with: Capabilities| Validator::new(ValidationFlags::all(), with).validate(&module);
-    let subgroup = validate(Capabilities::empty()).is_err();
+    let validate = |with: Capabilities| {
+        Validator::new(ValidationFlags::all(), with).validate(&module).map_err(Box::new)
+    };
+    // Every WebGPU device converts f16 in u32 words, whatever else it lacks.
+    let base = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
+    let subgroup = validate(base).is_err();
     if subgroup {
-        validate(Capabilities::SUBGROUP)
+        validate(base | Capabilities::SUBGROUP)
             .map_err(|e| fault(e.emit_to_string_with_path(wgsl, &variant.to_string())))?;
     }
     let [entry] = module.entry_points.as_slice() else {

@@ -16,7 +16,8 @@ pub enum Value {
 
 /// A shader file and its choices; the key of the kernel cache.
 ///
-/// Written as `file flag choice=word NUMBER=64`, one a line, in `shaders/variants.txt`.
+/// Written as `file flag choice=word NUMBER=64` in `shaders/variants.txt`; there `flag?` stands for
+/// with and without, `choice=a|b` for each of them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variant {
     shader: &'static str,
@@ -59,17 +60,33 @@ impl Variant {
         self.values.get(name)
     }
 
-    fn parse(line: &'static str) -> Option<Self> {
+    /// All variants that a line of the list stands for.
+    fn parse(line: &'static str) -> Vec<Self> {
         let mut words = line.split_whitespace();
-        let mut variant = Self::new(words.next()?);
+        let mut variants: Vec<_> = words.next().map(Self::new).into_iter().collect();
         for word in words {
-            let (name, value) = match word.split_once('=') {
-                None => (word, Value::On),
-                Some((name, v)) => (name, v.parse().map_or(Value::Word(v), Value::Number)),
+            let (name, values) = match word.split_once('=') {
+                None => match word.strip_suffix('?') {
+                    None => (word, vec![Some(Value::On)]),
+                    Some(name) => (name, vec![None, Some(Value::On)]),
+                },
+                Some((name, list)) => {
+                    let value = |v: &'static str| v.parse().map_or(Value::Word(v), Value::Number);
+                    (name, list.split('|').map(|v| Some(value(v))).collect())
+                }
             };
-            variant.values.insert(name, value);
+            variants = variants
+                .iter()
+                .flat_map(|variant| {
+                    values.iter().map(move |value| {
+                        let mut variant = variant.clone();
+                        variant.values.extend(value.clone().map(|v| (name, v)));
+                        variant
+                    })
+                })
+                .collect();
         }
-        Some(variant)
+        variants
     }
 
     /// The same with all numbers 0: what the list fixes.
@@ -102,7 +119,7 @@ static LISTED: LazyLock<Vec<Variant>> = LazyLock::new(|| {
     include_str!("../../shaders/variants.txt")
         .lines()
         .map(|line| line.split('#').next().unwrap_or_default())
-        .filter_map(Variant::parse)
+        .flat_map(Variant::parse)
         .collect()
 });
 

@@ -1,0 +1,107 @@
+// y[t][o] = epilogue(sum_i W[o][i] x[t][i]) for at most $N rows of x (spec/architectures.md, matrix
+// convention). Reads each weight once for all of them: bound by the weights' bytes.
+//
+// $LANES invocations share a row, unit by unit; each works on $ROWS rows, so that x is loaded once
+// for all of these. Their sums meet in workgroup memory, added in the same order wherever the row
+// lies: results do not depend on how the matrix is split.
+//
+// With `experts` a workgroup works for one pair (token, slot): W is the expert's part of a stack,
+// x row (first + pair) / share, y row pair.
+
+#import shared/grid
+#import shared/product
+
+#if experts
+@group(0) @binding(3) var<storage, read> ids: array<u32>;          // [token][slot] experts
+#endif
+
+const WG: u32 = 64u;
+const N: u32 = $N;
+const ROWS: u32 = $ROWS;
+const LANES: u32 = $LANES;
+const TILE: u32 = WG / LANES * ROWS;  // rows a workgroup, even
+const UNITS: u32 = BLOCK / 32u;
+
+var<workgroup> partial: array<f32, ROWS * N * WG>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(local_invocation_index) local: u32,
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+) {
+    let workgroup = flat_workgroup(id, groups);
+#if experts
+    let pair = workgroup / p.row_tiles;
+    if pair >= p.n { return; }
+    let top = min(ids[p.first + pair], p.n_expert - 1u) * p.n_out;
+    let start = top + workgroup % p.row_tiles * TILE;
+    let x_row = (p.first + pair) / p.share;
+#else
+    let top = 0u;
+    let start = p.part.first_row + workgroup * TILE;
+#endif
+    // The rows of this tile that exist and lie in this part.
+    let low = max(start, p.part.first_row);
+    let high = min(min(start + TILE, top + p.n_out), p.part.first_row + p.part.rows);
+    if low >= high { return; }
+
+    let lane = local % LANES;
+    let group = local / LANES;
+    var base: array<u32, ROWS>;
+    for (var r = 0u; r < ROWS; r++) {
+        let row = clamp(start + group * ROWS + r, low, high - 1u) - p.part.first_row;
+        base[r] = row * p.part.row_blocks;
+    }
+    var sums: array<f32, ROWS * N>;
+    for (var u = lane; u < p.part.row_blocks * UNITS; u += LANES) {
+        let block = u / UNITS;
+        let unit = u % UNITS;
+        let i = block * BLOCK + run_start(unit, 0u);
+        let j = block * BLOCK + run_start(unit, 1u);
+        for (var r = 0u; r < ROWS; r++) {
+            let a = load_run(base[r] + block, unit, 0u);
+            let b = load_run(base[r] + block, unit, 1u);
+            for (var t = 0u; t < N; t++) {
+#if !experts
+                let x_row = min(t, p.n - 1u);
+#endif
+                sums[r * N + t] += run_dot(a, x_row, i) + run_dot(b, x_row, j);
+            }
+        }
+    }
+    for (var s = 0u; s < ROWS * N; s++) {
+        partial[s * WG + local] = sums[s];
+    }
+    workgroupBarrier();
+
+    for (var i = local; i < TILE * N; i += WG) {
+        let row = start + i % TILE;
+#if experts
+        let y_row = pair;
+#else
+        let y_row = i / TILE;
+#endif
+        if row < low || row >= high || y_row >= p.n { continue; }
+        let o = row - top;
+        let v = total(i % TILE, i / TILE);
+        if p.epilogue != GATED {
+            finish(y_row * p.n_out + o, v);
+        } else if o % 2u == 0u {
+            y[(y_row * p.n_out + o) / 2u] = silu(v) * total(i % TILE + 1u, i / TILE);
+        }
+    }
+}
+
+fn run_dot(weights: mat4x4<f32>, row: u32, i: u32) -> f32 {
+    return dot(weights[0], x4(row, i)) + dot(weights[1], x4(row, i + 4u))
+        + dot(weights[2], x4(row, i + 8u)) + dot(weights[3], x4(row, i + 12u));
+}
+
+// The sum of row `row` of the tile for x row t.
+fn total(row: u32, t: u32) -> f32 {
+    let first = (row % ROWS * N + t) * WG + row / ROWS * LANES;
+    var sum = 0.0;
+    for (var l = 0u; l < LANES; l++) { sum += partial[first + l]; }
+    return sum;
+}

@@ -1,0 +1,28 @@
+// Q6_K: 256 weights d * sc * (q - 32), sc for each 16 (spec/gguf.md 3.2). Planes: 13 vec4 a block:
+// 8 of low nibbles of q, 4 of its high bit pairs, 1 of signed bytes sc; d, f16.
+
+#import shared/scale
+
+const BLOCK: u32 = 256u;
+
+fn run_start(unit: u32, side: u32) -> u32 {
+    return 128u * (unit >> 2u) + 16u * (unit & 3u) + 64u * side;
+}
+
+fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
+    let i = 13u * block;
+    let low = (w[i + unit] >> vec4(4u * side)) & vec4(0x0f0f0f0fu);
+    let pairs = w[i + 8u + 2u * (unit >> 2u) + (unit & 1u)];
+    let high = (pairs >> vec4((unit & 2u) + 4u * side)) & vec4(0x03030303u);
+    let q = low | (high << vec4(4u));
+    // Byte n of the scales, sign extended.
+    let n = run_start(unit, side) >> 4u;
+    let sc = i32(w[i + 12u][n >> 2u] << (24u - 8u * (n & 3u))) >> 24u;
+    let d = scale_of(13u * p.part.blocks, block) * f32(sc);
+    return mat4x4<f32>(
+        d * (vec4<f32>(unpack4xU8(q.x)) - 32.0),
+        d * (vec4<f32>(unpack4xU8(q.y)) - 32.0),
+        d * (vec4<f32>(unpack4xU8(q.z)) - 32.0),
+        d * (vec4<f32>(unpack4xU8(q.w)) - 32.0),
+    );
+}

@@ -1,0 +1,28 @@
+// What the products share: a part of W in blocks, rows of x, rows of y.
+
+#import shared/part
+#import quant/$format
+#import shared/activations
+#import shared/epilogue
+
+struct Params {
+    part: Part,
+    n_in: u32,
+    n_out: u32,     // rows of one matrix
+    n: u32,         // rows of y
+    epilogue: u32,
+    // Only with `experts`:
+    n_expert: u32,  // matrices in the stack
+    first: u32,     // pair (token, slot) that y row 0 belongs to
+    share: u32,     // pairs that have an x row in common
+    row_tiles: u32, // tiles along the rows of one matrix
+}
+
+@group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;   // [part.rows][n_in], blocks
+#if odd
+@group(0) @binding(1) var<storage, read> x: array<f32>;         // [n][n_in]
+#else
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;   // [n][n_in / 4]
+#endif
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [n][n_out], gated: [n][n_out / 2]
+@group(1) @binding(0) var<uniform> p: Params;

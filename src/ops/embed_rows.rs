@@ -1,0 +1,96 @@
+//! Rows of an embedding table by token id.
+
+use super::{
+    Tensor,
+    matrix::{Matrix, PartParams},
+};
+use crate::{
+    Error, Result,
+    gpu::{Buf, Grid, Recorder},
+    shader::Variant,
+};
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Params {
+    part: PartParams,
+    width: u32,
+    table_rows: u32,
+    n: u32,
+    padding: u32,
+}
+
+const WORKGROUP: u64 = 64;
+
+/// `y[t] = table[ids[t]]` as f32 for the first `n` of `ids` (u32); an id past the table means its
+/// last row.
+///
+/// # Errors
+/// Shapes that do not fit.
+pub fn record(rec: &mut Recorder, table: &Matrix, ids: &Buf, y: &Tensor, n: u32) -> Result<()> {
+    y.expect("embed_rows", "y", n, table.n_in)?;
+    if ids.size() < u64::from(n) * 4 {
+        return Err(Error::Shader(format!("embed_rows: {} bytes of ids for {n}", ids.size())));
+    }
+    let variant = Variant::new("embed_rows").choose("format", table.planes.format);
+    for part in &table.parts {
+        let params = Params {
+            part: table.part_params(part),
+            width: table.n_in,
+            table_rows: table.n_out * table.n_expert,
+            n,
+            padding: 0,
+        };
+        let runs = u64::from(table.planes.row_blocks(table.n_in) * table.planes.elements / 16);
+        let grid = Grid::Flat((runs * u64::from(n)).div_ceil(WORKGROUP));
+        let bindings = [(&part.buf).into(), ids.into(), (&y.buf).into()];
+        rec.dispatch("embed_rows", &variant, &bindings, &params, grid)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        gpu::MemoryKind,
+        ops::testing::{TestDevice, each_device},
+        quant::BlockType,
+    };
+
+    fn check(t: &TestDevice, ty: BlockType, rows: usize, width: usize) {
+        let (table, values) = t.weights(ty, [1, rows, width]);
+        let last = rows as u32 - 1;
+        let ids = [last, 0, 1, last / 2, 0, u32::MAX];
+        let ids_buf = t.gpu.alloc("ids", 24, MemoryKind::Scratch).unwrap();
+        t.gpu.upload(&ids_buf, 0, bytemuck::cast_slice(&ids)).unwrap();
+        let y = t.scratch(6, width);
+        t.run(|rec| record(rec, &table, &ids_buf, &y, 6));
+        for (id, got) in ids.iter().zip(t.read(&y).chunks(width)) {
+            let row = &values[(*id).min(last) as usize * width..][..width];
+            let scale = row.iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+            for (got, want) in got.iter().zip(row) {
+                assert!((got - want).abs() <= 1e-6 * scale, "{ty} row {id}: {got} is not {want}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_of_every_type() {
+        each_device(|t| {
+            for ty in BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu()) {
+                check(t, *ty, 11, 512);
+            }
+            check(t, BlockType::F16, 11, 37);
+            check(t, BlockType::F32, 3, 1);
+        });
+    }
+
+    #[test]
+    fn rows_of_a_split_table() {
+        let t = TestDevice::with_binding(8192);
+        for ty in BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu()) {
+            check(&t, *ty, 101, 160_usize.next_multiple_of(ty.block_elements()));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! Weight matrices on the device, in the blocks of the file, split where a binding ends.
+
+use crate::{
+    Error, Result,
+    gpu::{Buf, Gpu, MemoryKind},
+    quant::{BlockType, Planes},
+};
+use std::ops::Range;
+
+/// A matrix, or a stack of equal ones (experts): `n_expert` times `n_out` rows of `n_in` weights.
+/// Rows are numbered over the whole stack, `expert * n_out + row`.
+#[derive(Clone, Debug)]
+pub struct Matrix {
+    /// How the weights are stored.
+    pub ty: BlockType,
+    /// Weights a row: values of x.
+    pub n_in: u32,
+    /// Rows of one matrix: values of y.
+    pub n_out: u32,
+    /// Matrices in the stack, 1 for a plain one.
+    pub n_expert: u32,
+    /// The rows, part after part; each part fits one binding.
+    pub parts: Vec<MatrixPart>,
+    pub(super) planes: &'static Planes,
+}
+
+/// Some rows of a [`Matrix`], in one buffer.
+#[derive(Clone, Debug)]
+pub struct MatrixPart {
+    /// The planes of the rows' blocks.
+    pub buf: Buf,
+    /// First row, of the whole stack.
+    pub first_row: u32,
+    /// Number of rows.
+    pub rows: u32,
+}
+
+/// Where the weights of a matrix come from.
+#[derive(Clone, Copy)]
+pub struct Source<'a> {
+    /// How they are stored.
+    pub ty: BlockType,
+    /// The rows of an expert (0 for a plain matrix), as in the file.
+    pub rows: &'a dyn Fn(u32) -> &'a [u8],
+}
+
+/// `struct Part` of `shared/part.wgsl`.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+pub(super) struct PartParams {
+    first_row: u32,
+    rows: u32,
+    row_blocks: u32,
+    blocks: u32,
+}
+
+/// Bytes repacked at a time.
+const PIECE: usize = 4 << 20;
+
+impl Matrix {
+    /// Uploads a matrix. `source` gives the `n_out` rows of an expert (0 for a plain matrix) in
+    /// the blocks of the file; they are repacked in pieces.
+    ///
+    /// # Errors
+    /// [`Error::Model`] naming `label` when the type has no kernels or a length is wrong;
+    /// [`Error::Device`] when one row exceeds a binding or memory is short.
+    pub fn upload<'a>(
+        gpu: &Gpu,
+        label: &str,
+        ty: BlockType,
+        n_in: u32,
+        n_out: u32,
+        n_expert: u32,
+        source: &'a dyn Fn(u32) -> &'a [u8],
+    ) -> Result<Self> {
+        let source = Source { ty, rows: source };
+        source.check(label, n_in, n_out, n_expert)?;
+        let shape = Shape { ty, n_in, n_out, n_expert, together: 1 };
+        shape.upload(gpu, label, &|row| source.row(row, n_out))
+    }
+
+    /// Bytes on the device.
+    pub fn bytes(&self) -> u64 {
+        self.parts.iter().map(|p| p.buf.size()).sum()
+    }
+
+    /// Whether rows are no whole number of units of 32 weights: kernels then read x value by value.
+    pub(super) fn odd(&self) -> bool {
+        !self.n_in.is_multiple_of(32)
+    }
+
+    pub(super) fn part_params(&self, part: &MatrixPart) -> PartParams {
+        let row_blocks = self.planes.row_blocks(self.n_in);
+        PartParams {
+            first_row: part.first_row,
+            rows: part.rows,
+            row_blocks,
+            blocks: part.rows * row_blocks,
+        }
+    }
+}
+
+impl<'a> Source<'a> {
+    /// Fails unless each expert's rows have the length that belongs to the shape.
+    pub(super) fn check(&self, label: &str, n_in: u32, n_out: u32, n_expert: u32) -> Result<()> {
+        let ty = self.ty;
+        let wanted = ty.row_bytes(n_in.into()).map(|bytes| bytes * u64::from(n_out));
+        for expert in 0..n_expert {
+            let bytes = (self.rows)(expert).len();
+            if Some(bytes as u64) != wanted {
+                return Err(Error::Model(format!(
+                    "{label}: {bytes} bytes of {ty} are no {n_out} rows of {n_in} weights"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Row `row` of the whole stack.
+    pub(super) fn row(&self, row: u32, n_out: u32) -> &'a [u8] {
+        let expert = (self.rows)(row / n_out);
+        let bytes = expert.len() / n_out as usize;
+        &expert[(row % n_out) as usize * bytes..][..bytes]
+    }
+}
+
+/// What [`Matrix`] is made from.
+pub(super) struct Shape {
+    pub(super) ty: BlockType,
+    pub(super) n_in: u32,
+    pub(super) n_out: u32,
+    pub(super) n_expert: u32,
+    /// Rows that must stay in one part: parts hold multiples of it.
+    pub(super) together: u32,
+}
+
+impl Shape {
+    pub(super) fn upload<'a>(
+        self,
+        gpu: &Gpu,
+        label: &str,
+        row: &dyn Fn(u32) -> &'a [u8],
+    ) -> Result<Matrix> {
+        let Self { ty, n_in, n_out, n_expert, together } = self;
+        let planes = ty
+            .planes()
+            .ok_or_else(|| Error::Model(format!("{label}: weights of type {ty} do not run yet")))?;
+        let rows = n_out.checked_mul(n_expert).filter(|rows| *rows > 0 && n_in > 0);
+        let rows = rows.ok_or_else(|| {
+            Error::Model(format!("{label}: {n_expert} x {n_out} rows of {n_in} weights"))
+        })?;
+        let row_blocks = planes.row_blocks(n_in);
+        let step = rows_a_binding(planes, row_blocks, gpu.caps().max_binding) / together * together;
+        if step == 0 {
+            return Err(Error::Device(format!(
+                "{label}: one row needs {} bytes in one binding, the limit is {}",
+                planes.offsets((row_blocks * together).into()).1,
+                gpu.caps().max_binding
+            )));
+        }
+        let mut parts = Vec::new();
+        for first_row in (0..rows).step_by(step as usize) {
+            let part = first_row..rows.min(first_row + step);
+            let rows = part.len() as u32;
+            let buf = upload_part(gpu, label, planes, row_blocks, part, row)?;
+            parts.push(MatrixPart { buf, first_row, rows });
+        }
+        Ok(Matrix { ty, n_in, n_out, n_expert, parts, planes })
+    }
+}
+
+/// The most rows whose planes fit `max_binding` bytes.
+fn rows_a_binding(planes: &Planes, row_blocks: u32, max_binding: u64) -> u32 {
+    let row_bytes = u64::from(row_blocks) * planes.block_bytes() as u64;
+    // Block numbers of a part are u32.
+    let most = (max_binding / row_bytes).min(u64::from(u32::MAX / row_blocks));
+    let fits = |rows: &u64| planes.offsets(rows * u64::from(row_blocks)).1 <= max_binding;
+    (0..=most).rev().find(fits).unwrap_or(0) as u32
+}
+
+fn upload_part<'a>(
+    gpu: &Gpu,
+    label: &str,
+    planes: &Planes,
+    row_blocks: u32,
+    rows: Range<u32>,
+    row: &dyn Fn(u32) -> &'a [u8],
+) -> Result<Buf> {
+    let (starts, size) = planes.offsets(rows.len() as u64 * u64::from(row_blocks));
+    let buf = gpu.alloc(label, size, MemoryKind::Weights)?;
+    // Pieces of a multiple of 8 rows start at a multiple of 16 bytes in every plane.
+    let row_bytes = row_blocks as usize * planes.block_bytes();
+    let piece_rows = (PIECE / row_bytes).max(1).next_multiple_of(8) as u32;
+    let mut piece = vec![Vec::new(); planes.ranges.len()];
+    for first in rows.clone().step_by(piece_rows as usize) {
+        piece.iter_mut().for_each(Vec::clear);
+        for r in first..rows.end.min(first + piece_rows) {
+            planes.append(row(r), &mut piece);
+        }
+        let blocks_before = u64::from(first - rows.start) * u64::from(row_blocks);
+        for ((bytes, start), [from, to]) in piece.iter_mut().zip(&starts).zip(planes.ranges) {
+            bytes.resize(bytes.len().next_multiple_of(16), 0);
+            gpu.upload(&buf, start + blocks_before * (to - from) as u64, bytes)?;
+        }
+    }
+    Ok(buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::TestDevice;
+
+    #[test]
+    fn what_cannot_be_uploaded_is_named() {
+        let t = TestDevice::with_binding(4096);
+        let bytes = vec![0_u8; 1 << 16];
+        let fails = |ty, n_in: u32, n_out: u32, length: usize, words: &[&str]| {
+            let source = |_| &bytes[..length];
+            let e = Matrix::upload(&t.gpu, "blk.0.ffn_up", ty, n_in, n_out, 1, &source);
+            let text = e.unwrap_err().to_string();
+            assert!(text.contains("blk.0.ffn_up"), "{text}");
+            assert!(words.iter().all(|w| text.contains(w)), "{text}");
+        };
+        fails(BlockType::F32, 2048, 1, 8192, &["8192 bytes", "limit is 4096"]);
+        fails(BlockType::Q4K, 256, 2, 144, &["144 bytes of Q4_K", "2 rows of 256"]);
+        fails(BlockType::Q4K, 100, 1, 144, &["rows of 100"]);
+        fails(BlockType::I8, 16, 2, 32, &["I8"]);
+        fails(BlockType::F32, 16, 0, 0, &["1 x 0 rows"]);
+    }
+
+    #[test]
+    fn parts_fill_their_bindings() {
+        let planes = BlockType::Q8_0.planes().unwrap();
+        // 3 blocks of 34 bytes a row; planes of 96 rows and 6 rows bytes, each rounded up to 16.
+        assert_eq!(rows_a_binding(planes, 3, 4096), 40);
+        assert_eq!(rows_a_binding(planes, 3, 101), 0);
+        let planes = BlockType::F32.planes().unwrap();
+        assert_eq!(rows_a_binding(planes, 32, 4096), 1);
+        assert_eq!(rows_a_binding(planes, 32, 4095), 0);
+    }
+}

@@ -1,0 +1,382 @@
+//! `y = W x`: mat-vec for up to 8 rows of x, tiled product for more
+//! (spec/architectures.md, matrix convention).
+
+use super::{
+    Tensor,
+    matrix::{Matrix, MatrixPart, PartParams},
+};
+use crate::{
+    Error, Result,
+    gpu::{Bind, Buf, Caps, Grid, Recorder},
+    shader::Variant,
+};
+
+/// What happens to each dot product v.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Epilogue {
+    /// `y = v`
+    Store = 0,
+    /// `y += v`
+    Add = 1,
+    /// `y = silu(v)`
+    Silu = 2,
+    /// `y *= v`
+    Multiply = 3,
+    /// Rows of W alternate gate and up, y has half as many: `y = silu(v_gate) v_up`
+    Gated = 4,
+}
+
+/// Rows of x up to which the weights are read once for all and the mat-vec is used.
+pub(super) const FEW: u32 = 8;
+
+/// `y[t] = epilogue(W x[t])` for the first `n` rows. x has rows of `w.n_in` values, y of `w.n_out`
+/// (half of it for [`Epilogue::Gated`]).
+///
+/// # Errors
+/// A stack of experts, or shapes that do not fit.
+pub fn record(
+    rec: &mut Recorder,
+    op: &'static str,
+    w: &Matrix,
+    x: &Tensor,
+    y: &Tensor,
+    n: u32,
+    epilogue: Epilogue,
+) -> Result<()> {
+    if w.n_expert != 1 {
+        return Err(Error::Shader(format!("{op}: a stack of {} matrices", w.n_expert)));
+    }
+    let product = Product { op, w, x, y, n, epilogue };
+    x.expect(op, "x", n, w.n_in)?;
+    product.expect_y()?;
+    match n {
+        0 => Ok(()),
+        1..=FEW => product.mat_vec(rec, None),
+        _ => product.tiled(rec, None),
+    }
+}
+
+/// A product of `n` rows of y. Which rows of which matrix of a stack: the experts' business.
+pub(super) struct Product<'a> {
+    pub(super) op: &'static str,
+    pub(super) w: &'a Matrix,
+    pub(super) x: &'a Tensor,
+    pub(super) y: &'a Tensor,
+    pub(super) n: u32,
+    pub(super) epilogue: Epilogue,
+}
+
+/// How rows of x and y belong to the pairs (token, slot) that chose an expert.
+#[derive(Clone, Copy)]
+pub(super) struct Pairing {
+    /// Pair that row 0 of y belongs to.
+    pub(super) first: u32,
+    /// Pairs that have a row of x in common.
+    pub(super) share: u32,
+}
+
+/// Pairs sorted by expert, in tiles (`expert_lists.wgsl`).
+pub(super) struct Lists<'a> {
+    pub(super) pairs: &'a Buf,
+    pub(super) tiles: &'a Buf,
+    /// Pairs in a tile.
+    pub(super) tile: u32,
+    /// Tiles there can be.
+    pub(super) most: u32,
+}
+
+/// `struct Params` of `shared/product.wgsl`.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Params {
+    part: PartParams,
+    n_in: u32,
+    n_out: u32,
+    n: u32,
+    epilogue: u32,
+    n_expert: u32,
+    first: u32,
+    share: u32,
+    row_tiles: u32,
+}
+
+/// Rows of W in a tile of the tiled product.
+const TILE_ROWS: u32 = 64;
+/// Invocations of a mat-vec workgroup.
+const MAT_VEC: u32 = 64;
+
+impl Product<'_> {
+    /// Fails unless y has room.
+    pub(super) fn expect_y(&self) -> Result<()> {
+        let width = match self.epilogue {
+            Epilogue::Gated => self.w.n_out / 2,
+            _ => self.w.n_out,
+        };
+        self.y.expect(self.op, "y", self.n, width)
+    }
+
+    /// All rows of y by mat-vec; with `experts` row by row, else [`FEW`] at most.
+    pub(super) fn mat_vec(
+        &self,
+        rec: &mut Recorder,
+        experts: Option<(&Buf, Pairing)>,
+    ) -> Result<()> {
+        let columns = if experts.is_some() { 1 } else { self.n.next_power_of_two() };
+        let (lanes, rows) = mat_vec_shape(self.w, columns);
+        let tile = MAT_VEC / lanes * rows;
+        let variant = self
+            .variant("mat_vec", experts.is_some())
+            .number("N", columns)
+            .number("ROWS", rows)
+            .number("LANES", lanes);
+        for part in &self.w.parts {
+            let mut bindings = self.bindings(part);
+            let row_tiles = match experts {
+                Some((ids, _)) => {
+                    bindings.push(ids.into());
+                    self.w.n_out.div_ceil(tile)
+                }
+                None => part.rows.div_ceil(tile),
+            };
+            let pairing = experts.map(|(_, pairing)| pairing);
+            let params = self.params(part, pairing, row_tiles);
+            let y_rows = if experts.is_some() { self.n } else { 1 };
+            let grid = Grid::Flat(u64::from(row_tiles) * u64::from(y_rows));
+            rec.dispatch(self.op, &variant, &bindings, &params, grid)?;
+        }
+        Ok(())
+    }
+
+    /// All rows of y by the tiled product.
+    pub(super) fn tiled(
+        &self,
+        rec: &mut Recorder,
+        experts: Option<(Lists<'_>, Pairing)>,
+    ) -> Result<()> {
+        let tile = match &experts {
+            Some((lists, _)) => lists.tile,
+            None => tile_of_x(self.n, rec.gpu().caps()),
+        };
+        let variant = self.variant("tile_product", experts.is_some()).number("TM", tile);
+        for part in &self.w.parts {
+            let mut bindings = self.bindings(part);
+            let (row_tiles, x_tiles) = match &experts {
+                Some((lists, _)) => {
+                    bindings.extend([Bind::from(lists.pairs), Bind::from(lists.tiles)]);
+                    (self.w.n_out.div_ceil(TILE_ROWS), lists.most)
+                }
+                None => (part.rows.div_ceil(TILE_ROWS), self.n.div_ceil(tile)),
+            };
+            let pairing = experts.as_ref().map(|(_, pairing)| *pairing);
+            let params = self.params(part, pairing, row_tiles);
+            let grid = Grid::Flat(u64::from(row_tiles) * u64::from(x_tiles));
+            rec.dispatch(self.op, &variant, &bindings, &params, grid)?;
+        }
+        Ok(())
+    }
+
+    fn variant(&self, shader: &'static str, experts: bool) -> Variant {
+        Variant::new(shader)
+            .choose("format", self.w.planes.format)
+            .flag("odd", self.w.odd())
+            .flag("experts", experts)
+    }
+
+    fn bindings<'a>(&'a self, part: &'a MatrixPart) -> Vec<Bind<'a>> {
+        vec![(&part.buf).into(), (&self.x.buf).into(), (&self.y.buf).into()]
+    }
+
+    fn params(&self, part: &MatrixPart, pairing: Option<Pairing>, row_tiles: u32) -> Params {
+        let Pairing { first, share } = pairing.unwrap_or(Pairing { first: 0, share: 1 });
+        Params {
+            part: self.w.part_params(part),
+            n_in: self.w.n_in,
+            n_out: self.w.n_out,
+            n: self.n,
+            epilogue: self.epilogue as u32,
+            n_expert: self.w.n_expert,
+            first,
+            share,
+            row_tiles,
+        }
+    }
+}
+
+/// Invocations a row and rows an invocation: by the whole matrix, never by a part of it, so that
+/// sums do not depend on the split.
+fn mat_vec_shape(w: &Matrix, columns: u32) -> (u32, u32) {
+    let units = w.n_in.div_ceil(32);
+    // Few rows: more invocations on each, to fill the device.
+    let most = if w.n_out < 1024 { 32 } else { 16 };
+    let lanes = units.next_power_of_two().clamp(8, most);
+    // Sums and weights of all rows are kept in registers.
+    let rows = if columns == 1 { 4 } else { 2 };
+    (lanes, rows)
+}
+
+/// Rows of x in a tile: the largest that the device has room for and `n` rows fill.
+pub(super) fn tile_of_x(n: u32, caps: &Caps) -> u32 {
+    let fits = |tile: &u32| {
+        tile * TILE_ROWS / 16 <= caps.max_invocations
+            && (tile + TILE_ROWS) * 32 * 4 <= caps.max_workgroup_memory
+    };
+    let filled = |tile: &u32| *tile / 2 < n;
+    [64, 32].into_iter().filter(fits).find(filled).unwrap_or(16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ops::testing::{TestDevice, assert_close, each_device, multiply, random, silu},
+        quant::BlockType,
+    };
+
+    fn types() -> impl Iterator<Item = BlockType> {
+        BlockType::ALL.iter().copied().filter(|ty| ty.runs_on_gpu())
+    }
+
+    /// Widths to try: whole blocks, and for floats any.
+    fn widths(ty: BlockType) -> &'static [usize] {
+        match ty.block_elements() {
+            1 => &[1, 70, 256],
+            32 => &[32, 288],
+            _ => &[256, 512],
+        }
+    }
+
+    fn check(t: &TestDevice, ty: BlockType, n_in: usize, n_out: usize, n: usize) {
+        let (w, values) = t.weights(ty, [1, n_out, n_in]);
+        let x = random(n as u64, n * n_in);
+        let (x_t, y) = (t.upload(&x, n_in), t.scratch(n, n_out));
+        t.run(|rec| record(rec, "test", &w, &x_t, &y, n as u32, Epilogue::Store));
+        println!("{ty} {n_out} x {n_in}, {n} rows of x");
+        assert_close(&t.read(&y), &multiply(&values, &x, n_in), 1e-5);
+    }
+
+    #[test]
+    fn mat_vec_of_every_type() {
+        each_device(|t| {
+            for ty in types() {
+                for &n_in in widths(ty) {
+                    check(t, ty, n_in, 37, 1);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn mat_vec_of_up_to_eight_rows() {
+        each_device(|t| {
+            for n in 2..=8 {
+                check(t, BlockType::Q4_0, 96, 21, n);
+            }
+            check(t, BlockType::Q4K, 256, 3, 4);
+            check(t, BlockType::F32, 33, 3, 3);
+        });
+    }
+
+    #[test]
+    fn tiled_product_of_every_type() {
+        each_device(|t| {
+            for ty in types() {
+                for &n_in in widths(ty) {
+                    check(t, ty, n_in, 70, 17);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn tiled_product_of_any_number_of_rows() {
+        each_device(|t| {
+            for n in [9, 16, 17, 33, 64, 65, 130] {
+                check(t, BlockType::Q8_0, 64, 65, n);
+                check(t, BlockType::F16, 40, 5, n);
+            }
+        });
+    }
+
+    #[test]
+    fn more_rows_than_workgroups_in_one_dimension() {
+        each_device(|t| {
+            check(t, BlockType::Q4_0, 32, 20_011, 1);
+            check(t, BlockType::Q4_0, 32, 20_011, 9);
+        });
+    }
+
+    #[test]
+    fn epilogues() {
+        each_device(|t| {
+            for n in [3, 20] {
+                let (w, values) = t.weights(BlockType::Q8_0, [1, 18, 64]);
+                let (x, before) = (random(1, n * 64), random(2, n * 18));
+                let x_t = t.upload(&x, 64);
+                let v = multiply(&values, &x, 64);
+                let run = |epilogue, y: &Tensor| {
+                    t.run(|rec| record(rec, "test", &w, &x_t, y, n as u32, epilogue));
+                    t.read(y)
+                };
+                let pairs = || v.iter().zip(&before).map(|(v, b)| (*v, f64::from(*b)));
+                let add: Vec<_> = pairs().map(|(v, b)| b + v).collect();
+                assert_close(&run(Epilogue::Add, &t.upload(&before, 18)), &add, 1e-5);
+                let multiply: Vec<_> = pairs().map(|(v, b)| b * v).collect();
+                assert_close(&run(Epilogue::Multiply, &t.upload(&before, 18)), &multiply, 1e-5);
+                let gate: Vec<_> = v.iter().map(|v| silu(*v)).collect();
+                assert_close(&run(Epilogue::Silu, &t.scratch(n, 18)), &gate, 1e-5);
+                let gated: Vec<_> = v.chunks(2).map(|v| silu(v[0]) * v[1]).collect();
+                assert_close(&run(Epilogue::Gated, &t.scratch(n, 9)), &gated, 1e-5);
+            }
+        });
+    }
+
+    #[test]
+    fn a_split_matrix_gives_the_same_bits() {
+        let (whole, small) = (TestDevice::with_binding(1 << 20), TestDevice::with_binding(16384));
+        for ty in types() {
+            for n in [1, 3, 10] {
+                let [one, many] = [&whole, &small].map(|t| {
+                    let (w, _) = t.weights(ty, [1, 300, 256]);
+                    let (x, y) = (t.upload(&random(5, n * 256), 256), t.scratch(n, 300));
+                    t.run(|rec| record(rec, "test", &w, &x, &y, n as u32, Epilogue::Store));
+                    (w.parts.len(), w.bytes(), t.read(&y))
+                });
+                assert!(one.0 == 1 && many.0 > 1, "{ty}: {} and {} parts", one.0, many.0);
+                assert!(many.1 >= one.1 && many.1 < one.1 + 16 * many.0 as u64);
+                assert_eq!(one.2, many.2, "{ty}, {n} rows of x");
+            }
+        }
+    }
+
+    #[test]
+    fn activations_of_a_million_stay_finite() {
+        each_device(|t| {
+            for n in [1, 9] {
+                let (w, values) = t.weights(BlockType::Q6K, [1, 4, 256]);
+                let x: Vec<f32> = random(3, n * 256).iter().map(|v| v * 1e6).collect();
+                let (x_t, y) = (t.upload(&x, 256), t.scratch(n, 4));
+                t.run(|rec| record(rec, "test", &w, &x_t, &y, n as u32, Epilogue::Store));
+                assert_close(&t.read(&y), &multiply(&values, &x, 256), 1e-5);
+            }
+        });
+    }
+
+    #[test]
+    fn wrong_shapes_are_errors() {
+        let t = TestDevice::with_binding(4096);
+        let (w, _) = t.weights(BlockType::F32, [1, 4, 8]);
+        let (stack, _) = t.weights(BlockType::F32, [2, 4, 8]);
+        let (x, y) = (t.scratch(2, 8), t.scratch(2, 4));
+        let mut rec = Recorder::new(&t.gpu);
+        let mut fails = |w: &Matrix, x: &Tensor, y: &Tensor, n: u32, word: &str| {
+            let e = record(&mut rec, "ffn_up", w, x, y, n, Epilogue::Store).unwrap_err();
+            let text = e.to_string();
+            assert!(text.contains("ffn_up") && text.contains(word), "{text}");
+        };
+        fails(&w, &y, &y, 1, "x is");
+        fails(&w, &x, &x, 1, "y is");
+        fails(&w, &x, &y, 3, "wanted 3");
+        fails(&stack, &x, &y, 1, "stack of 2");
+    }
+}

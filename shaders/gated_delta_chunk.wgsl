@@ -17,14 +17,6 @@ const WG: u32 = 256u;
 const SLICE: u32 = 4u;                // quads of q and k at a time
 const STRIDE: u32 = SLICE + 1u;       // odd, so that neighbouring rows lie in different banks
 
-struct Params {
-    first: u32,          // first token
-    n: u32,              // one past the last token
-    chunks: u32,
-    key_heads: u32,
-    value_heads: u32,
-}
-
 @group(0) @binding(0) var<storage, read> u: array<vec4<f32>>;              // [n][2 K d + V d]
 @group(0) @binding(1) var<storage, read> alpha: array<f32>;                // [n][V]
 @group(0) @binding(2) var<storage, read> beta: array<f32>;                 // [n][V]
@@ -54,7 +46,7 @@ fn prepare(local: u32, head: u32, first: u32, scale_start: u32) {
     let lane = local % 4u;
     var squares = vec2<f32>();
     if first + i < p.n {
-        for (var quad = lane; quad < QUADS; quad += 4u) {
+        for (var quad = lane; quad < p.heads.quads; quad += 4u) {
             let q = u[q_start(first + i, head) + quad];
             let k = u[k_start(first + i, head) + quad];
             squares += vec2(dot(q, q), dot(k, k));
@@ -63,7 +55,7 @@ fn prepare(local: u32, head: u32, first: u32, scale_start: u32) {
     var g = 0.0;
     var rate = 0.0;
     if lane == 0u && first + i < p.n {
-        let at = (first + i) * p.value_heads + head;
+        let at = (first + i) * p.heads.value + head;
         g = log_decay(alpha[at], dt_bias[head], ssm_a[head]);
         rate = sigmoid(beta[at]);
     }
@@ -72,7 +64,7 @@ fn prepare(local: u32, head: u32, first: u32, scale_start: u32) {
     if local < C {
         let sums = tile[4u * local] + tile[4u * local + 1u] + tile[4u * local + 2u]
             + tile[4u * local + 3u];
-        let inverse = vec2(inverse_norm(sums.x) / sqrt(f32(D)), inverse_norm(sums.y));
+        let inverse = vec2(inverse_norm(sums.x) / sqrt(f32(head_dim())), inverse_norm(sums.y));
         // Differences of G matter where G itself may be large, so it carries its rounding error.
         var sum = vec2<f32>();
         for (var j = 0u; j <= local; j++) {
@@ -81,7 +73,7 @@ fn prepare(local: u32, head: u32, first: u32, scale_start: u32) {
             let taken = next - sum.x;
             sum = vec2(next, sum.y + ((sum.x - (next - taken)) + (term - taken)));
         }
-        norm[local] = inverse;
+        norm[local] = select(vec2<f32>(), inverse, first + local < p.n);
         gate[local] = vec4(sum, sums.w, sums.w * exp(sum.x + sum.y) * inverse.y);
     }
     workgroupBarrier();
@@ -116,19 +108,17 @@ fn solve(rhs: vec4<f32>, rows: u32) -> vec4<f32> {
     return x - x.z * tile[at + 2u * next];
 }
 
-// Row i of column x of [beta v | beta e^G k].
-fn right_side(i: u32, x: u32, head: u32, first: u32) -> f32 {
-    if first + i >= p.n { return 0.0; }
-    if x < D { return gate[i].z * u[v_start(first + i, head) + x / 4u][x % 4u]; }
-    return gate[i].w * u[k_start(first + i, head) + (x - D) / 4u][x % 4u];
-}
-
-fn right_sides(rows: u32, x: u32, head: u32, first: u32) -> vec4<f32> {
-    let i = rows * 4u;
-    return vec4(
-        right_side(i, x, head, first), right_side(i + 1u, x, head, first),
-        right_side(i + 2u, x, head, first), right_side(i + 3u, x, head, first),
-    );
+// Rows 4 rows .. 4 rows + 3 of column x of [beta v | beta e^G k]. Past the end the factors are 0.
+fn right_side(rows: u32, x: u32, head: u32, first: u32) -> vec4<f32> {
+    let is_k = x >= head_dim();
+    let start = select(v_start(0u, head), k_start(0u, head) - p.heads.quads, is_k) + x / 4u;
+    let factor = select(2u, 3u, is_k);
+    var values: vec4<f32>;
+    for (var i = 0u; i < 4u; i++) {
+        let token = min(first + rows * 4u + i, p.n - 1u);
+        values[i] = gate[rows * 4u + i][factor] * u[start + token * token_quads()][x % 4u];
+    }
+    return values;
 }
 
 @compute @workgroup_size(WG)
@@ -139,9 +129,9 @@ fn main(
 ) {
     let workgroup = flat_workgroup(id, groups);
     let head = workgroup / p.chunks;
-    if head >= p.value_heads { return; }
+    if head >= p.heads.value { return; }
     let first = p.first + workgroup % p.chunks * C;
-    let part = workgroup * PART;
+    let part = workgroup * part_size();
     prepare(local, head, first, workgroup * SCALES);
 
     // Rows 4 rows .. + 3 and columns `lane`, lane + 16, ... of k k^T and q k^T.
@@ -149,7 +139,7 @@ fn main(
     let lane = local % 16u;
     var kk: array<vec4<f32>, 4>;
     var qk: array<vec4<f32>, 4>;
-    for (var slice = 0u; slice < QUADS; slice += SLICE) {
+    for (var slice = 0u; slice < p.heads.quads; slice += SLICE) {
         let i = local / SLICE;
         let quad = local % SLICE;
         var k = vec4<f32>();
@@ -181,7 +171,7 @@ fn main(
         let decay = exp(vec4(
             gate[lane * 4u].x, gate[lane * 4u + 1u].x, gate[lane * 4u + 2u].x, gate[lane * 4u + 3u].x
         ));
-        parts[part + (Q_COLUMN + slice * 4u + rows) * ROWS + lane] = values * decay;
+        parts[part + (2u * head_dim() + slice * 4u + rows) * ROWS + lane] = values * decay;
     }
     workgroupBarrier();
     for (var block = 0u; block < 4u; block++) {
@@ -199,17 +189,17 @@ fn main(
         let row = i + vec4<u32>(0u, 1u, 2u, 3u);
         let rate = vec4(gate[i].z, gate[i + 1u].z, gate[i + 2u].z, gate[i + 3u].z);
         tile[entry(j, rows)] = select(vec4<f32>(), rate * kk[block] * decay, row > vec4(j));
-        parts[part + (P_COLUMN + j) * ROWS + rows] =
+        parts[part + (3u * head_dim() + j) * ROWS + rows] =
             select(vec4<f32>(), qk[block] * decay, row >= vec4(j));
     }
     workgroupBarrier();
-    for (var x = local; x < 2u * D; x += WG) {
-        let column = part + (U_COLUMN + x) * ROWS;
+    for (var x = local; x < 2u * head_dim(); x += WG) {
+        let column = part + x * ROWS;
         for (var r = 0u; r < ROWS; r += 4u) {
-            var x0 = right_sides(r, x, head, first);
-            var x1 = right_sides(r + 1u, x, head, first);
-            var x2 = right_sides(r + 2u, x, head, first);
-            var x3 = right_sides(r + 3u, x, head, first);
+            var x0 = right_side(r, x, head, first);
+            var x1 = right_side(r + 1u, x, head, first);
+            var x2 = right_side(r + 2u, x, head, first);
+            var x3 = right_side(r + 3u, x, head, first);
             for (var quad = 0u; quad < r; quad++) {
                 let known = parts[column + quad];
                 x0 = eliminate(x0, known, quad, r);
@@ -217,16 +207,15 @@ fn main(
                 x2 = eliminate(x2, known, quad, r + 2u);
                 x3 = eliminate(x3, known, quad, r + 3u);
             }
-            x0 = solve(x0, r);
-            x1 = solve(eliminate(x1, x0, r, r + 1u), r + 1u);
-            x2 = eliminate(eliminate(x2, x0, r, r + 2u), x1, r + 1u, r + 2u);
-            x2 = solve(x2, r + 2u);
-            x3 = eliminate(eliminate(x3, x0, r, r + 3u), x1, r + 1u, r + 3u);
-            x3 = solve(eliminate(x3, x2, r + 2u, r + 3u), r + 3u);
-            parts[column + r] = x0;
-            parts[column + r + 1u] = x1;
-            parts[column + r + 2u] = x2;
-            parts[column + r + 3u] = x3;
+            // The four move up as the first is solved; what comes after the fourth is not used.
+            for (var quad = r; quad < r + 4u; quad++) {
+                x0 = solve(x0, quad);
+                parts[column + quad] = x0;
+                let known = x0;
+                x0 = eliminate(x1, known, quad, min(quad + 1u, ROWS - 1u));
+                x1 = eliminate(x2, known, quad, min(quad + 2u, ROWS - 1u));
+                x2 = eliminate(x3, known, quad, min(quad + 3u, ROWS - 1u));
+            }
         }
     }
 }

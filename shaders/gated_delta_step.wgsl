@@ -12,6 +12,8 @@
 #import shared/delta_gates
 #import shared/delta_heads
 
+const D: u32 = $D;                           // d_k = d_v
+const QUADS: u32 = D / 4u;
 const COLUMNS: u32 = $COLUMNS;               // quads of columns a workgroup
 const WG: u32 = COLUMNS * QUADS;
 const SUMS: u32 = 2u * COLUMNS + 1u;         // quads that one token reduces
@@ -19,9 +21,8 @@ const FAN: u32 = min(8u, QUADS);             // partial sums added in the first 
 const PARTS: u32 = QUADS / FAN;
 
 struct Params {
+    heads: Heads,
     n: u32,
-    key_heads: u32,
-    value_heads: u32,
 }
 
 @group(0) @binding(0) var<storage, read> u: array<vec4<f32>>;              // [n][2 K d + V d]
@@ -50,7 +51,7 @@ fn main(
 ) {
     let workgroup = flat_workgroup(id, groups);
     let head = workgroup / (QUADS / COLUMNS);
-    if head >= p.value_heads { return; }
+    if head >= p.heads.value { return; }
     let lane = local % COLUMNS;
     let column = workgroup % (QUADS / COLUMNS) * COLUMNS + lane;
     let rows = local / COLUMNS;
@@ -63,7 +64,7 @@ fn main(
         let q = u[q_start(t, head) + rows];
         let k = u[k_start(t, head) + rows];
         let v = u[v_start(t, head) + column];
-        let gate = t * p.value_heads + head;
+        let gate = t * p.heads.value + head;
         let decay = exp(log_decay(alpha[gate], dt_bias[head], ssm_a[head]));
         let rate = sigmoid(beta[gate]);
 
@@ -86,7 +87,7 @@ fn main(
         let scale_k = inverse_norm(dots.y);
         let delta = rate * (v - decay * scale_k * total(lane));
         if rows == 0u {
-            o[(t * p.value_heads + head) * QUADS + column] =
+            o[(t * p.heads.value + head) * QUADS + column] =
                 scale_q * (decay * total(COLUMNS + lane) + dots.z * scale_k * delta);
         }
         let change = scale_k * delta;

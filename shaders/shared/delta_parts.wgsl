@@ -1,12 +1,27 @@
 // What the first pass of the chunked delta rule leaves for the second: per value head and chunk
-// four matrices of C rows (tokens), one column after the other.
+// four matrices of C rows (tokens), one column after the other. d = d_k = d_v, in `heads.quads`.
+//
+//   columns 0 .. d      U = T (beta v)
+//   columns d .. 2d     W = T (beta e^G k)
+//   columns 2d .. 3d    e^G q / sqrt(d)
+//   columns 3d .. 3d+C  P_ij = (q_i . k_j) D_ij, in column j only rows from 4 (j / 4) on
 
-const C: u32 = 64u;           // tokens a chunk
-const ROWS: u32 = C / 4u;     // quads a column
+const C: u32 = 64u;             // tokens a chunk
+const ROWS: u32 = C / 4u;       // quads a column
+const SCALES: u32 = C + 1u;     // e^(G_last - G_j) / |k_j| of each token, then e^G_last
 
-const U_COLUMN: u32 = 0u;             // d_v columns: T (beta v)
-const W_COLUMN: u32 = D;              // d_k columns: T (beta e^G k)
-const Q_COLUMN: u32 = 2u * D;         // d_k columns: e^G q / sqrt(d_k)
-const P_COLUMN: u32 = 3u * D;         // C columns: (q_i . k_j) D_ij, rows from 4 (j / 4) on
-const PART: u32 = (3u * D + C) * ROWS;
-const SCALES: u32 = C + 1u;           // e^(G_last - G_j) / |k_j| for each token, then e^G_last
+struct Params {
+    heads: Heads,
+    first: u32,     // first token
+    n: u32,         // one past the last token
+    chunks: u32,
+}
+
+fn head_dim() -> u32 {
+    return 4u * p.heads.quads;
+}
+
+// Quads of all columns.
+fn part_size() -> u32 {
+    return (3u * head_dim() + C) * ROWS;
+}

@@ -1,11 +1,12 @@
 //! The recurrence in chunks of 64 tokens (spec/architectures.md 1.4.2): all that does not depend
 //! on the state for many chunks at once, then chunk after chunk.
 
-use super::{GatedDelta, Inputs, step};
+use super::{GatedDelta, Heads, Inputs, step};
 use crate::{
     Result,
     gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
     ops::Tensor,
+    shader::Variant,
 };
 
 /// C, tokens a chunk, as in the shaders.
@@ -61,11 +62,10 @@ impl GatedDeltaScratch {
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
+    heads: Heads,
     first: u32,
     n: u32,
     chunks: u32,
-    key_heads: u32,
-    value_heads: u32,
 }
 
 pub(super) fn record(
@@ -85,12 +85,11 @@ pub(super) fn record(
     // Columns of the state in one workgroup, so that they and N fit its memory.
     let columns = if shape.head_dim > 128 { 2 } else { 4 };
     let tiles = u64::from(shape.head_dim / 4 / columns);
-    let prepare = shape.variant("gated_delta_chunk");
-    let scan = shape.variant("gated_delta_scan").number("COLUMNS", columns);
+    let prepare = Variant::new("gated_delta_chunk");
+    let scan = Variant::new("gated_delta_scan").number("COLUMNS", columns);
     for first in (0..n).step_by((prepared.chunks * CHUNK) as usize) {
         let chunks = (n - first).div_ceil(CHUNK).min(prepared.chunks);
-        let params =
-            Params { first, n, chunks, key_heads: shape.key_heads, value_heads: shape.value_heads };
+        let params = Params { heads: shape.heads(), first, n, chunks };
         let bindings = [
             (&inputs.u.buf).into(),
             (&inputs.alpha.buf).into(),

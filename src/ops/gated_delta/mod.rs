@@ -16,7 +16,7 @@ mod tests;
 pub use chunk::GatedDeltaScratch;
 
 use super::Tensor;
-use crate::{Error, Result, gpu::Recorder, shader::Variant};
+use crate::{Error, Result, gpu::Recorder};
 
 /// Which key head a value head uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,11 +106,23 @@ impl GatedDelta {
         o.expect("gated_delta", "o", n, v * d)
     }
 
-    fn variant(&self, shader: &'static str) -> Variant {
-        let map = match self.map {
-            HeadMap::Tiled => "tiled",
-            HeadMap::Grouped => "grouped",
+    /// For the shaders.
+    fn heads(&self) -> Heads {
+        let share = match self.map {
+            HeadMap::Tiled => 1,
+            HeadMap::Grouped => self.value_heads / self.key_heads,
         };
-        Variant::new(shader).choose("map", map).number("D", self.head_dim)
+        let (key, value) = (self.key_heads, self.value_heads);
+        Heads { key, value, share, quads: self.head_dim / 4 }
     }
+}
+
+/// `Heads` of `shared/delta_heads.wgsl`.
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Heads {
+    key: u32,
+    value: u32,
+    share: u32,
+    quads: u32,
 }

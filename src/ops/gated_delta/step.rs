@@ -1,18 +1,18 @@
 //! The recurrence token by token: one dispatch, the state read once and written once.
 
-use super::{GatedDelta, Inputs};
+use super::{GatedDelta, Heads, Inputs};
 use crate::{
     Result,
     gpu::{Grid, Recorder},
     ops::Tensor,
+    shader::Variant,
 };
 
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
+    heads: Heads,
     n: u32,
-    key_heads: u32,
-    value_heads: u32,
 }
 
 pub(super) fn record(
@@ -27,8 +27,9 @@ pub(super) fn record(
     // An invocation holds 4 x 4 values of the state; a workgroup all rows of some columns.
     let quads = shape.head_dim / 4;
     let columns = quads.min(256 / quads);
-    let variant = shape.variant("gated_delta_step").number("COLUMNS", columns);
-    let params = Params { n, key_heads: shape.key_heads, value_heads: shape.value_heads };
+    let variant =
+        Variant::new("gated_delta_step").number("D", shape.head_dim).number("COLUMNS", columns);
+    let params = Params { heads: shape.heads(), n };
     let bindings = [
         (&inputs.u.buf).into(),
         (&inputs.alpha.buf).into(),

@@ -6,7 +6,7 @@
 // lies: results do not depend on how the matrix is split.
 //
 // With `experts` a workgroup works for one pair (token, slot): W is the expert's part of a stack,
-// x row (first + pair) / share, y row pair.
+// x row x_first + pair / share, y row pair.
 
 #import shared/grid
 #import shared/product
@@ -36,7 +36,7 @@ fn main(
     if pair >= p.n { return; }
     let top = min(ids[p.first + pair], p.n_expert - 1u) * p.n_out;
     let start = top + workgroup % p.row_tiles * TILE;
-    let x_row = (p.first + pair) / p.share;
+    let x_row = p.x_first + pair / p.share;
 #else
     let top = 0u;
     let start = p.part.first_row + workgroup * TILE;

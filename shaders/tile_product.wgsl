@@ -6,7 +6,7 @@
 // values of x that belong to it: both in the unit's order, whatever that is.
 //
 // With `experts` a tile of x is the pairs (token, slot) of one expert, from the lists of
-// `expert_lists.wgsl`: W is the expert's part of a stack, x row (first + pair) / share, y row pair.
+// `expert_lists.wgsl`: W is the expert's part of a stack, x row x_first + pair / share, y row pair.
 
 #import shared/grid
 #import shared/product
@@ -58,7 +58,7 @@ fn main(
     let base = (clamp(start + w_slot, low, high - 1u) - p.part.first_row) * p.part.row_blocks;
     let x_slot = local % TM;
 #if experts
-    let x_row = (p.first + pairs[first + min(x_slot, count - 1u)]) / p.share;
+    let x_row = p.x_first + pairs[first + min(x_slot, count - 1u)] / p.share;
 #else
     let x_row = first + min(x_slot, count - 1u);
 #endif

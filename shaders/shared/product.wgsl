@@ -14,6 +14,7 @@ struct Params {
     // Only with `experts`:
     n_expert: u32,  // matrices in the stack
     first: u32,     // pair (token, slot) that y row 0 belongs to
+    x_first: u32,   // x row of that pair
     share: u32,     // pairs that have an x row in common
     row_tiles: u32, // tiles along the rows of one matrix
 }

@@ -4,8 +4,10 @@
 
 pub mod causal_conv;
 pub mod embed_rows;
+pub mod experts;
 pub mod gated_delta;
 pub mod gated_norm;
+pub mod gated_product;
 mod matrix;
 pub mod product;
 pub mod rms_norm;

@@ -47,17 +47,11 @@ pub fn record(
     if w.n_expert != 1 {
         return Err(Error::Shader(format!("{op}: a stack of {} matrices", w.n_expert)));
     }
-    let product = Product { op, w, x, y, n, epilogue };
     x.expect(op, "x", n, w.n_in)?;
-    product.expect_y()?;
-    match n {
-        0 => Ok(()),
-        1..=FEW => product.mat_vec(rec, None),
-        _ => product.tiled(rec, None),
-    }
+    Product { op, w, x, y, n, epilogue, rows: Rows::Same }.record(rec)
 }
 
-/// A product of `n` rows of y. Which rows of which matrix of a stack: the experts' business.
+/// A product of `n` rows of y.
 pub(super) struct Product<'a> {
     pub(super) op: &'static str,
     pub(super) w: &'a Matrix,
@@ -65,25 +59,47 @@ pub(super) struct Product<'a> {
     pub(super) y: &'a Tensor,
     pub(super) n: u32,
     pub(super) epilogue: Epilogue,
+    pub(super) rows: Rows<'a>,
 }
 
-/// How rows of x and y belong to the pairs (token, slot) that chose an expert.
+/// Which row of x, and which matrix of a stack, makes a row of y.
 #[derive(Clone, Copy)]
-pub(super) struct Pairing {
+pub(super) enum Rows<'a> {
+    /// The row of the same number, the only matrix.
+    Same,
+    /// Row r of y is a pair (token, slot) that chose an expert.
+    Pairs(Pairs<'a>, Order<'a>),
+}
+
+/// What pairs (token, slot) chose, and where their rows of x are.
+#[derive(Clone, Copy)]
+pub(super) struct Pairs<'a> {
+    /// u32 expert of each pair.
+    pub(super) ids: &'a Buf,
     /// Pair that row 0 of y belongs to.
     pub(super) first: u32,
+    /// Row of x that belongs to it.
+    pub(super) x_first: u32,
     /// Pairs that have a row of x in common.
     pub(super) share: u32,
 }
 
-/// Pairs sorted by expert, in tiles (`expert_lists.wgsl`).
-pub(super) struct Lists<'a> {
-    pub(super) pairs: &'a Buf,
-    pub(super) tiles: &'a Buf,
-    /// Pairs in a tile.
-    pub(super) tile: u32,
-    /// Tiles there can be.
-    pub(super) most: u32,
+/// In what order pairs are worked on.
+#[derive(Clone, Copy)]
+pub(super) enum Order<'a> {
+    /// One by one, by mat-vec.
+    Given,
+    /// Expert by expert in tiles (`expert_lists.wgsl`), by tiled product.
+    ByExpert {
+        /// u32 pairs, sorted.
+        sorted: &'a Buf,
+        /// The tiles of them.
+        tiles: &'a Buf,
+        /// Pairs in a tile.
+        size: u32,
+        /// Tiles there can be.
+        most: u32,
+    },
 }
 
 /// `struct Params` of `shared/product.wgsl`.
@@ -97,6 +113,7 @@ struct Params {
     epilogue: u32,
     n_expert: u32,
     first: u32,
+    x_first: u32,
     share: u32,
     row_tiles: u32,
 }
@@ -107,88 +124,76 @@ const TILE_ROWS: u32 = 64;
 const MAT_VEC: u32 = 64;
 
 impl Product<'_> {
-    /// Fails unless y has room.
-    pub(super) fn expect_y(&self) -> Result<()> {
-        let width = match self.epilogue {
-            Epilogue::Gated => self.w.n_out / 2,
-            _ => self.w.n_out,
+    /// Adds the dispatches, one a part of W. The caller has checked x.
+    ///
+    /// # Errors
+    /// No room in y, or too many workgroups.
+    pub(super) fn record(&self, rec: &mut Recorder) -> Result<()> {
+        let Self { op, w, n, .. } = *self;
+        let gated = self.epilogue == Epilogue::Gated;
+        self.y.expect(op, "y", n, if gated { w.n_out / 2 } else { w.n_out })?;
+        if n == 0 {
+            return Ok(());
+        }
+        // Tiles of W's rows, and how many there are along the rows of y.
+        let (variant, tile, y_tiles) = match self.rows {
+            Rows::Same if n <= FEW => {
+                let (variant, tile) = self.mat_vec(n.next_power_of_two());
+                (variant, tile, 1)
+            }
+            Rows::Same => {
+                let size = tile_of_x(n, rec.gpu().caps());
+                (self.tiled(size), TILE_ROWS, n.div_ceil(size))
+            }
+            Rows::Pairs(_, Order::Given) => {
+                let (variant, tile) = self.mat_vec(1);
+                (variant, tile, n)
+            }
+            Rows::Pairs(_, Order::ByExpert { size, most, .. }) => {
+                (self.tiled(size), TILE_ROWS, most)
+            }
         };
-        self.y.expect(self.op, "y", self.n, width)
+        for part in &w.parts {
+            let mut bindings: Vec<Bind<'_>> =
+                vec![(&part.buf).into(), (&self.x.buf).into(), (&self.y.buf).into()];
+            match self.rows {
+                Rows::Same => (),
+                Rows::Pairs(pairs, Order::Given) => bindings.push(pairs.ids.into()),
+                Rows::Pairs(_, Order::ByExpert { sorted, tiles, .. }) => {
+                    bindings.extend([Bind::from(sorted), Bind::from(tiles)]);
+                }
+            }
+            let params = self.params(part, tile);
+            let grid = Grid::Flat(u64::from(params.row_tiles) * u64::from(y_tiles));
+            rec.dispatch(op, &variant, &bindings, &params, grid)?;
+        }
+        Ok(())
     }
 
-    /// All rows of y by mat-vec; with `experts` row by row, else [`FEW`] at most.
-    pub(super) fn mat_vec(
-        &self,
-        rec: &mut Recorder,
-        experts: Option<(&Buf, Pairing)>,
-    ) -> Result<()> {
-        let columns = if experts.is_some() { 1 } else { self.n.next_power_of_two() };
+    /// The variant for `columns` rows of x, and its tile of W's rows.
+    fn mat_vec(&self, columns: u32) -> (Variant, u32) {
         let (lanes, rows) = mat_vec_shape(self.w, columns);
-        let tile = MAT_VEC / lanes * rows;
-        let variant = self
-            .variant("mat_vec", experts.is_some())
-            .number("N", columns)
-            .number("ROWS", rows)
-            .number("LANES", lanes);
-        for part in &self.w.parts {
-            let mut bindings = self.bindings(part);
-            let row_tiles = match experts {
-                Some((ids, _)) => {
-                    bindings.push(ids.into());
-                    self.w.n_out.div_ceil(tile)
-                }
-                None => part.rows.div_ceil(tile),
-            };
-            let pairing = experts.map(|(_, pairing)| pairing);
-            let params = self.params(part, pairing, row_tiles);
-            let y_rows = if experts.is_some() { self.n } else { 1 };
-            let grid = Grid::Flat(u64::from(row_tiles) * u64::from(y_rows));
-            rec.dispatch(self.op, &variant, &bindings, &params, grid)?;
-        }
-        Ok(())
+        let variant = self.variant("mat_vec").number("N", columns);
+        (variant.number("ROWS", rows).number("LANES", lanes), MAT_VEC / lanes * rows)
     }
 
-    /// All rows of y by the tiled product.
-    pub(super) fn tiled(
-        &self,
-        rec: &mut Recorder,
-        experts: Option<(Lists<'_>, Pairing)>,
-    ) -> Result<()> {
-        let tile = match &experts {
-            Some((lists, _)) => lists.tile,
-            None => tile_of_x(self.n, rec.gpu().caps()),
-        };
-        let variant = self.variant("tile_product", experts.is_some()).number("TM", tile);
-        for part in &self.w.parts {
-            let mut bindings = self.bindings(part);
-            let (row_tiles, x_tiles) = match &experts {
-                Some((lists, _)) => {
-                    bindings.extend([Bind::from(lists.pairs), Bind::from(lists.tiles)]);
-                    (self.w.n_out.div_ceil(TILE_ROWS), lists.most)
-                }
-                None => (part.rows.div_ceil(TILE_ROWS), self.n.div_ceil(tile)),
-            };
-            let pairing = experts.as_ref().map(|(_, pairing)| *pairing);
-            let params = self.params(part, pairing, row_tiles);
-            let grid = Grid::Flat(u64::from(row_tiles) * u64::from(x_tiles));
-            rec.dispatch(self.op, &variant, &bindings, &params, grid)?;
-        }
-        Ok(())
+    fn tiled(&self, size: u32) -> Variant {
+        self.variant("tile_product").number("TM", size)
     }
 
-    fn variant(&self, shader: &'static str, experts: bool) -> Variant {
+    fn variant(&self, shader: &'static str) -> Variant {
         Variant::new(shader)
             .choose("format", self.w.planes.format)
             .flag("odd", self.w.odd())
-            .flag("experts", experts)
+            .flag("experts", matches!(self.rows, Rows::Pairs(..)))
     }
 
-    fn bindings<'a>(&'a self, part: &'a MatrixPart) -> Vec<Bind<'a>> {
-        vec![(&part.buf).into(), (&self.x.buf).into(), (&self.y.buf).into()]
-    }
-
-    fn params(&self, part: &MatrixPart, pairing: Option<Pairing>, row_tiles: u32) -> Params {
-        let Pairing { first, share } = pairing.unwrap_or(Pairing { first: 0, share: 1 });
+    fn params(&self, part: &MatrixPart, tile: u32) -> Params {
+        // The rows of any expert may lie in any part.
+        let (rows, first, x_first, share) = match self.rows {
+            Rows::Same => (part.rows, 0, 0, 1),
+            Rows::Pairs(p, _) => (self.w.n_out, p.first, p.x_first, p.share),
+        };
         Params {
             part: self.w.part_params(part),
             n_in: self.w.n_in,
@@ -197,8 +202,9 @@ impl Product<'_> {
             epilogue: self.epilogue as u32,
             n_expert: self.w.n_expert,
             first,
+            x_first,
             share,
-            row_tiles,
+            row_tiles: rows.div_ceil(tile),
         }
     }
 }

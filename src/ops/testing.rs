@@ -1,6 +1,6 @@
 //! Devices and helpers for op tests.
 
-use super::{Matrix, Tensor};
+use super::{Matrix, Source, Tensor};
 use crate::{
     Result,
     gpu::{DeviceOptions, Gpu, MemoryKind, Recorder, Restrictions},
@@ -51,19 +51,15 @@ impl TestDevice {
         Self { name: "small bindings", gpu }
     }
 
-    /// Weights of type `ty` with random blocks, and their values.
+    /// A stack of matrices (experts, rows, width) of random weights, and their values.
     pub(crate) fn weights(&self, ty: BlockType, shape: [usize; 3]) -> (Matrix, Vec<f32>) {
-        let [n_expert, n_out, n_in] = shape;
-        let elements = n_expert * n_out * n_in;
-        let bytes = random_weights(ty, elements as u64, elements);
-        let mut values = vec![0.0; elements];
-        dequantise(ty, &bytes, &mut values).expect("dequantise");
-        let expert = bytes.len() / n_expert;
-        let source = |e: u32| &bytes[e as usize * expert..][..expert];
+        let stored = Stored::new(ty, 1, shape);
         let [n_expert, n_out, n_in] = shape.map(|n| n as u32);
-        let matrix = Matrix::upload(&self.gpu, "test weights", ty, n_in, n_out, n_expert, &source)
-            .unwrap_or_else(|e| panic!("{e}"));
-        (matrix, values)
+        let upload = |s: Source<'_>| {
+            Matrix::upload(&self.gpu, "test weights", s.ty, n_in, n_out, n_expert, s.rows)
+        };
+        let matrix = stored.with(upload).unwrap_or_else(|e| panic!("{e}"));
+        (matrix, stored.values)
     }
 
     pub(crate) fn upload(&self, values: &[f32], width: usize) -> Tensor {
@@ -85,6 +81,31 @@ impl TestDevice {
 
     pub(crate) fn read(&self, tensor: &Tensor) -> Vec<f32> {
         tensor.read(&self.gpu, tensor.rows).expect("read")
+    }
+}
+
+/// A stack of matrices (experts, rows, width) of random weights as in a file.
+pub(crate) struct Stored {
+    ty: BlockType,
+    experts: usize,
+    bytes: Vec<u8>,
+    /// The weights as numbers.
+    pub(crate) values: Vec<f32>,
+}
+
+impl Stored {
+    pub(crate) fn new(ty: BlockType, seed: u64, [experts, rows, width]: [usize; 3]) -> Self {
+        let bytes = random_weights(ty, seed, experts * rows * width);
+        let mut values = vec![0.0; experts * rows * width];
+        dequantise(ty, &bytes, &mut values).expect("dequantise");
+        Self { ty, experts, bytes, values }
+    }
+
+    /// Calls `upload` with the file's bytes, expert by expert.
+    pub(crate) fn with<T>(&self, upload: impl FnOnce(Source<'_>) -> T) -> T {
+        let size = self.bytes.len() / self.experts;
+        let rows = |e: u32| &self.bytes[e as usize * size..][..size];
+        upload(Source { ty: self.ty, rows: &rows })
     }
 }
 

@@ -1,0 +1,348 @@
+//! Mixture of experts (spec/architectures.md 1.5):
+//! `y[t] += sum_s w[t][s] * down_e(silu(gate_e x[t]) * (up_e x[t]))`, e the expert of slot s.
+//!
+//! Few tokens: each pair (token, slot) is a mat-vec of its own, since they hardly share experts.
+//! More: the pairs are sorted by expert on the device, so that each expert's weights are read once
+//! for all its tokens.
+
+use super::{
+    Matrix, Routing, Tensor,
+    gated_product::GateUp,
+    product::{Epilogue, FEW, Order, Pairs, Product, Rows, tile_of_x},
+};
+use crate::{
+    Error, Result,
+    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    shader::Variant,
+};
+
+/// The routed experts of a layer.
+#[derive(Clone, Debug)]
+pub struct Experts {
+    /// Stack of `n_expert` gate and up projections, `n_embd` to `n_ff`.
+    pub gate_up: GateUp,
+    /// Stack of down projections, `n_ff` to `n_embd`.
+    pub down: Matrix,
+}
+
+/// What one MoE layer keeps between its dispatches; shared by all layers of equal shape.
+#[derive(Clone, Debug)]
+pub struct ExpertScratch {
+    /// [pair][n_ff]: the experts' activations.
+    h: Tensor,
+    /// [pair][n_embd]: their outputs.
+    d: Tensor,
+    /// u32 [n_expert]: pairs an expert.
+    counts: Buf,
+    /// u32 [pair]: the pairs sorted by expert.
+    sorted: Buf,
+    /// vec4<u32> [1 + tiles]: the tiles of them.
+    tiles: Buf,
+    /// Tokens worked on at a time.
+    tokens: u32,
+}
+
+/// Pairs in the smallest tile: there are the most of these.
+const SMALLEST_TILE: u32 = 16;
+const WORKGROUP: u64 = 64;
+
+impl ExpertScratch {
+    /// Room for `max_n` tokens of `k` experts, or for as many as a binding holds: the others then
+    /// follow in a second pass.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when one token exceeds a binding or memory is short.
+    pub fn new(
+        gpu: &Gpu,
+        max_n: u32,
+        k: u32,
+        n_expert: u32,
+        n_ff: u32,
+        n_embd: u32,
+    ) -> Result<Self> {
+        let widest = u64::from(n_ff.max(n_embd).max(1)) * u64::from(k.max(1)) * 4;
+        let tokens = u64::from(max_n).min(gpu.caps().max_binding / widest).max(1) as u32;
+        let pairs = tokens * k;
+        let words = |label, n: u32| gpu.alloc(label, u64::from(n) * 4, MemoryKind::Scratch);
+        Ok(Self {
+            h: Tensor::scratch(gpu, "expert activations", pairs, n_ff)?,
+            d: Tensor::scratch(gpu, "expert outputs", pairs, n_embd)?,
+            counts: words("expert counts", n_expert)?,
+            sorted: words("expert pairs", pairs)?,
+            tiles: words("expert tiles", 4 * (1 + most_tiles(pairs, n_expert, SMALLEST_TILE)))?,
+            tokens,
+        })
+    }
+}
+
+/// How many tiles `pairs` can need: the full ones, and one that is not full an expert.
+fn most_tiles(pairs: u32, n_expert: u32, size: u32) -> u32 {
+    pairs / size + pairs.min(n_expert)
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct ListParams {
+    first: u32,
+    n: u32,
+    n_expert: u32,
+    tile: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct CombineParams {
+    first: u32,
+    n: u32,
+    k: u32,
+    width: u32,
+}
+
+/// Adds to the first `n` rows of y (`n_embd` values) what the experts that `routing` names make of
+/// those of x (`n_embd` values).
+///
+/// # Errors
+/// Shapes that do not fit each other.
+pub fn record(
+    rec: &mut Recorder,
+    experts: &Experts,
+    x: &Tensor,
+    routing: &Routing,
+    scratch: &ExpertScratch,
+    y: &Tensor,
+    n: u32,
+) -> Result<()> {
+    let op = "experts";
+    let Experts { gate_up, down } = experts;
+    x.expect(op, "x", n, gate_up.n_in())?;
+    y.expect(op, "y", n, down.n_out)?;
+    let k = routing.weights.width;
+    routing.weights.expect(op, "routing", n, k)?;
+    scratch.d.expect(op, "scratch", k, down.n_out)?;
+    if gate_up.n_ff() != down.n_in || gate_up.n_expert() != down.n_expert {
+        return Err(Error::Shader(format!(
+            "{op}: gate and up are {} x {} rows, down takes {} values of {}",
+            gate_up.n_expert(),
+            gate_up.n_ff(),
+            down.n_in,
+            down.n_expert
+        )));
+    }
+    for first in (0..n).step_by(scratch.tokens as usize) {
+        let (few, n) = (n <= FEW, scratch.tokens.min(n - first));
+        Pass { experts, x, routing, scratch, y, first, n, k, few }.record(rec)?;
+    }
+    Ok(())
+}
+
+/// `n` tokens from `first` on.
+struct Pass<'a> {
+    experts: &'a Experts,
+    x: &'a Tensor,
+    routing: &'a Routing,
+    scratch: &'a ExpertScratch,
+    y: &'a Tensor,
+    first: u32,
+    n: u32,
+    k: u32,
+    /// Whether all tokens of the step, not only of this pass, are few: results do not depend on
+    /// the size of the scratch.
+    few: bool,
+}
+
+impl Pass<'_> {
+    fn record(&self, rec: &mut Recorder) -> Result<()> {
+        let Self { scratch, first, k, .. } = *self;
+        let Experts { gate_up, down } = self.experts;
+        let n = self.n * k;
+        let order = if self.few { Order::Given } else { self.sort(rec)? };
+        let of_tokens =
+            Pairs { ids: &self.routing.ids, first: first * k, x_first: first, share: k };
+        let rows = Rows::Pairs(of_tokens, order);
+        gate_up.record_rows(rec, "expert_gate_up", self.x, &scratch.h, n, rows)?;
+        let rows = Rows::Pairs(Pairs { x_first: 0, share: 1, ..of_tokens }, order);
+        let (op, epilogue) = ("expert_down", Epilogue::Store);
+        Product { op, w: down, x: &scratch.h, y: &scratch.d, n, epilogue, rows }.record(rec)?;
+        self.combine(rec)
+    }
+
+    /// Sorts the pairs by expert.
+    fn sort<'a>(&'a self, rec: &mut Recorder) -> Result<Order<'a>> {
+        let ExpertScratch { counts, sorted, tiles, .. } = self.scratch;
+        let n_expert = self.experts.down.n_expert;
+        let n = self.n * self.k;
+        let size = tile_of_x(n.div_ceil(n_expert), rec.gpu().caps());
+        let params = ListParams { first: self.first * self.k, n, n_expert, tile: size };
+        let ids = &self.routing.ids;
+        let grid = Grid::Flat(n_expert.into());
+        let count = Variant::new("expert_counts");
+        rec.dispatch("expert_lists", &count, &[ids.into(), counts.into()], &params, grid)?;
+        let list = Variant::new("expert_lists");
+        let bindings = [ids.into(), counts.into(), sorted.into(), tiles.into()];
+        rec.dispatch("expert_lists", &list, &bindings, &params, grid)?;
+        Ok(Order::ByExpert { sorted, tiles, size, most: most_tiles(n, n_expert, size) })
+    }
+
+    /// Adds the weighted outputs to y.
+    fn combine(&self, rec: &mut Recorder) -> Result<()> {
+        let width = self.y.width;
+        let params = CombineParams { first: self.first, n: self.n, k: self.k, width };
+        let bindings = [
+            (&self.scratch.d.buf).into(),
+            (&self.routing.weights.buf).into(),
+            (&self.y.buf).into(),
+        ];
+        let grid = Grid::Flat((u64::from(self.n) * u64::from(width)).div_ceil(WORKGROUP));
+        rec.dispatch("expert_combine", &Variant::new("expert_combine"), &bindings, &params, grid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        ops::testing::{Stored, TestDevice, assert_close, each_device, multiply, random, silu},
+        quant::BlockType,
+    };
+
+    /// Shapes and types of one case.
+    struct Case {
+        types: [BlockType; 3],
+        n_expert: usize,
+        n_embd: usize,
+        n_ff: usize,
+        k: usize,
+    }
+
+    const SMALL: Case = Case {
+        types: [BlockType::Q8_0, BlockType::Q8_0, BlockType::Q4_0],
+        n_expert: 6,
+        n_embd: 64,
+        n_ff: 32,
+        k: 2,
+    };
+
+    impl Case {
+        /// Routes `n` tokens as `ids` says, on a fresh scratch; returns y and what it should be.
+        fn run(&self, t: &TestDevice, n: usize, ids: &[u32]) -> (Vec<f32>, Vec<f64>) {
+            let Self { types, n_expert, n_embd, n_ff, k } = *self;
+            let gate = Stored::new(types[0], 1, [n_expert, n_ff, n_embd]);
+            let up = Stored::new(types[1], 2, [n_expert, n_ff, n_embd]);
+            let (embd, ff, e) = (n_embd as u32, n_ff as u32, n_expert as u32);
+            let gate_up =
+                gate.with(|g| up.with(|u| GateUp::upload(&t.gpu, "experts", g, u, embd, ff, e)));
+            let (down, down_values) = t.weights(types[2], [n_expert, n_embd, n_ff]);
+            let experts = Experts { gate_up: gate_up.unwrap_or_else(|e| panic!("{e}")), down };
+
+            let (x, before) = (random(n as u64, n * n_embd), random(8, n * n_embd));
+            let weights = random(9, n * k);
+            let mut routing = Routing::new(&t.gpu, n as u32, k as u32).unwrap();
+            t.gpu.upload(&routing.ids, 0, bytemuck::cast_slice(ids)).unwrap();
+            routing.weights = t.upload(&weights, k);
+            let scratch = ExpertScratch::new(&t.gpu, n as u32, k as u32, e, ff, embd).unwrap();
+            let (x_t, y) = (t.upload(&x, n_embd), t.upload(&before, n_embd));
+            t.run(|rec| record(rec, &experts, &x_t, &routing, &scratch, &y, n as u32));
+
+            let mut want: Vec<f64> = before.iter().map(|v| f64::from(*v)).collect();
+            let matrix = |values: &'_ [f32], e: u32| {
+                let size = n_embd * n_ff;
+                values[e as usize * size..][..size].to_vec()
+            };
+            for (pair, (&e, &weight)) in ids.iter().zip(&weights).enumerate() {
+                let token = pair / k;
+                let x = &x[token * n_embd..][..n_embd];
+                let g = multiply(&matrix(&gate.values, e), x, n_embd);
+                let u = multiply(&matrix(&up.values, e), x, n_embd);
+                let h: Vec<f32> = g.iter().zip(u).map(|(g, u)| (silu(*g) * u) as f32).collect();
+                let d = multiply(&matrix(&down_values, e), &h, n_ff);
+                for (y, d) in want[token * n_embd..].iter_mut().zip(d) {
+                    *y += f64::from(weight) * d;
+                }
+            }
+            (t.read(&y), want)
+        }
+
+        fn check(&self, t: &TestDevice, n: usize, ids: &[u32]) {
+            println!("{} tokens of {} experts, {:?}", n, self.n_expert, self.types);
+            let (got, want) = self.run(t, n, ids);
+            assert_close(&got, &want, 1e-5);
+        }
+    }
+
+    /// `k` different experts of `n_expert` for each of `n` tokens.
+    fn choose(n: usize, k: usize, n_expert: usize) -> Vec<u32> {
+        let ids = (0..n).flat_map(|t| (0..k).map(move |s| (t * t + s) % n_expert));
+        ids.map(|e| e as u32).collect()
+    }
+
+    #[test]
+    fn few_and_many_tokens() {
+        each_device(|t| {
+            for n in [1, 2, 8, 9, 17, 65, 150] {
+                SMALL.check(t, n, &choose(n, 2, 6));
+            }
+        });
+    }
+
+    #[test]
+    fn other_types() {
+        each_device(|t| {
+            use BlockType::*;
+            for types in [[Q4K, Q4K, Q6K], [F16, F16, F16], [Q4K, Q6K, Q4K]] {
+                let case = Case { types, n_expert: 3, n_embd: 256, n_ff: 256, k: 2 };
+                for n in [1, 10] {
+                    case.check(t, n, &choose(n, 2, 3));
+                }
+            }
+            let odd = Case { types: [F32, F32, F32], n_expert: 3, n_embd: 33, n_ff: 7, k: 1 };
+            odd.check(t, 3, &[2, 0, 2]);
+            odd.check(t, 9, &[2, 0, 2, 1, 1, 0, 2, 2, 2]);
+        });
+    }
+
+    #[test]
+    fn all_tokens_on_one_expert_and_unused_experts() {
+        each_device(|t| {
+            let one = Case { k: 1, ..SMALL };
+            for n in [3, 70] {
+                for e in [0, 5] {
+                    one.check(t, n, &vec![e; n]);
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn every_token_on_every_expert() {
+        each_device(|t| {
+            let all = Case { k: 6, ..SMALL };
+            for n in [1, 20] {
+                let ids: Vec<u32> = (0..n).flat_map(|t| (0..6).map(move |s| (t + s) % 6)).collect();
+                all.check(t, n as usize, &ids);
+            }
+        });
+    }
+
+    #[test]
+    fn split_stacks_give_the_same_bits_and_small_scratch_takes_several_passes() {
+        let (whole, small) = (TestDevice::with_binding(1 << 20), TestDevice::with_binding(6144));
+        for n in [1, 20] {
+            let ids = choose(n, 2, 6);
+            let (one, want) = SMALL.run(&whole, n, &ids);
+            let (many, _) = SMALL.run(&small, n, &ids);
+            assert_close(&one, &want, 1e-5);
+            assert_eq!(one, many);
+        }
+        // 3 tokens at a time.
+        let wide = Case { n_embd: 256, ..SMALL };
+        wide.check(&small, 6, &choose(6, 2, 6));
+    }
+
+    #[test]
+    fn the_same_result_every_time() {
+        each_device(|t| {
+            let ids = choose(40, 2, 6);
+            assert_eq!(SMALL.run(t, 40, &ids).0, SMALL.run(t, 40, &ids).0);
+        });
+    }
+}

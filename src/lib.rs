@@ -3,6 +3,7 @@
 pub mod error;
 pub mod gguf;
 pub mod gpu;
+pub mod kv;
 pub mod model;
 pub mod ops;
 pub mod quant;

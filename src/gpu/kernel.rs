@@ -87,18 +87,15 @@ impl Gpu {
             label: Some(&name),
             source: wgpu::ShaderSource::Naga(std::borrow::Cow::Owned(shader.module)),
         };
-        let module = if inner.checked_shaders {
-            inner.device.create_shader_module(descriptor)
-        } else {
-            // SAFETY: the shaders are this crate's own; ops validate every shape they index by,
-            // and tests run with and without checks and compare.
-            unsafe {
-                inner.device.create_shader_module_trusted(
-                    descriptor,
-                    wgpu::ShaderRuntimeChecks::unchecked(),
-                )
-            }
+        // Checked ones clamp indices but leave loops alone: a counter in each keeps the driver
+        // from unrolling, and compiling then takes minutes where arrays stay out of registers.
+        let checks = wgpu::ShaderRuntimeChecks {
+            bounds_checks: inner.checked_shaders,
+            ..wgpu::ShaderRuntimeChecks::unchecked()
         };
+        // SAFETY: the shaders are this crate's own, and every loop of theirs ends; ops validate
+        // every shape they index by, and tests run with and without checks and compare.
+        let module = unsafe { inner.device.create_shader_module_trusted(descriptor, checks) };
         let pipeline = inner.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(&name),
             layout: Some(&pipeline_layout),

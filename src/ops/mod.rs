@@ -2,15 +2,19 @@
 //! records. The same stem names shader, op and tests. Every op is tested against a plain f64
 //! computation over random inputs and odd sizes, on every device of [`testing`].
 
+pub mod attention;
 pub mod causal_conv;
 pub mod embed_rows;
 pub mod experts;
 pub mod gated_delta;
 pub mod gated_norm;
 pub mod gated_product;
+pub mod kv_write;
 mod matrix;
 pub mod product;
+pub mod qk_rope;
 pub mod rms_norm;
+pub mod rope;
 pub mod routing;
 pub mod shared_gate;
 mod tensor;

@@ -1,0 +1,65 @@
+// y[t][h] = sum_s e^(m_s - M) sums_s / sum_s e^(m_s - M) l_s, times sigmoid(gate) if there is
+// one: the splits' partial softmaxes (attention_decode, attention_prefill) into the output.
+// spec/architectures.md 1.3 steps 5 and 6. One workgroup a (query, head): reads 4 * splits
+// bytes, writes 4 bytes a value.
+
+#import shared/grid
+#if gate
+#import shared/activation
+#endif
+
+const WG: u32 = $WG;
+
+struct Params {
+    rows: u32,        // n * n_head
+    first: u32,       // first query of this dispatch among the step's
+    n_head: u32,
+    head_dim: u32,
+    splits: u32,
+    gate_token: u32,  // values from one token to the next in gate
+    gate_head: u32,   // values from one head to the next in gate
+    gate_first: u32,
+}
+
+@group(0) @binding(0) var<storage, read> state: array<vec2<f32>>;  // [n][splits][n_head] (m, l)
+@group(0) @binding(1) var<storage, read> sums: array<f32>;         // [n][splits][n_head][head_dim]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [step's n][n_head][head_dim]
+#if gate
+@group(0) @binding(3) var<storage, read> gate: array<f32>;         // the same, strided
+#endif
+@group(1) @binding(0) var<uniform> p: Params;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+) {
+    let row = flat_workgroup(id, groups);
+    if row >= p.rows { return; }
+    let token = row / p.n_head;
+    let head = row % p.n_head;
+    let slot = token * p.splits * p.n_head + head;
+    var largest = state[slot].x;
+    for (var s = 1u; s < p.splits; s++) {
+        largest = max(largest, state[slot + s * p.n_head].x);
+    }
+    for (var i = lane; i < p.head_dim; i += WG) {
+        var total = 0.0;
+        var sum = 0.0;
+        for (var s = 0u; s < p.splits; s++) {
+            let part = state[slot + s * p.n_head];
+            // The sums of an empty split were never written.
+            if part.y == 0.0 { continue; }
+            let weight = exp(part.x - largest);
+            total += weight * part.y;
+            sum += weight * sums[(slot + s * p.n_head) * p.head_dim + i];
+        }
+        var value = sum / total;
+#if gate
+        let source = (p.first + token) * p.gate_token + p.gate_first + head * p.gate_head + i;
+        value *= sigmoid(gate[source]);
+#endif
+        y[((p.first + token) * p.n_head + head) * p.head_dim + i] = value;
+    }
+}

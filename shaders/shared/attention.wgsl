@@ -1,0 +1,139 @@
+// What both attention kernels share: bindings, which queries and which part of the history a
+// workgroup works on, and the running softmax it leaves for later segments and the merge.
+//
+// A workgroup has one kv head, $TOKENS consecutive queries, $HEADS query heads of the kv head's
+// group, and one of `splits` parts of the segment. Row r is query r / HEADS, head r % HEADS.
+
+#import shared/grid
+#import kv/$K
+#import kv/$V
+
+const WG: u32 = 256u;
+const D: u32 = $D;              // head_dim, a multiple of 8
+const EIGHTS: u32 = D / 8u;
+const TOKENS: u32 = $TOKENS;
+const HEADS: u32 = $HEADS;
+const ROWS: u32 = TOKENS * HEADS;
+// In place of minus infinity, which drivers may assume never to occur.
+const LOWEST: f32 = -3.0e38;
+
+struct Params {
+    groups: u32,          // workgroups in all
+    n: u32,               // queries of this dispatch
+    first: u32,           // the first of them among the step's
+    n_head: u32,
+    n_kv: u32,
+    blocks: u32,          // workgroups for the query heads of one kv head
+    splits: u32,
+    least: u32,           // keys a split takes at least, a multiple of 64
+    segment_first: u32,   // position of the segment's first token
+    segment_tokens: u32,
+    carry: u32,           // 1: earlier segments have left their state
+    scale: f32,           // of q . k
+    // Constants, as loop bounds that must not be unrolled: llvmpipe compiles 5 times faster.
+    shares: u32,          // 256 / (D/8)
+    tile: u32,            // 32
+    quads: u32,           // 4
+}
+
+@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;       // [step's n][n_head][D/4]
+@group(0) @binding(1) var<storage, read> keys: array<vec4<u32>>;    // [token][n_kv][D]
+@group(0) @binding(2) var<storage, read> values: array<vec4<u32>>;  // [token][n_kv][D]
+@group(0) @binding(3) var<storage, read> positions: array<u32>;     // [step's n]
+// Largest score and sum of exp(score - largest) of a split.
+@group(0) @binding(4) var<storage, read_write> state: array<vec2<f32>>;  // [n][splits][n_head]
+// Sum of exp(score - largest) * v; unwritten where the state's sum is 0.
+@group(0) @binding(5) var<storage, read_write> sums: array<vec4<f32>>;   // [n][splits][n_head][D/4]
+@group(1) @binding(0) var<uniform> p: Params;
+
+struct Place {
+    kv_head: u32,
+    token: u32,   // of row 0, among this dispatch's
+    head: u32,    // of row 0, within the group
+    split: u32,
+    begin: u32,   // keys of this split, counted from the segment's start
+    end: u32,
+}
+
+fn place_of(group: u32) -> Place {
+    let kv_head = group % p.n_kv;
+    let block = group / p.n_kv % p.blocks;
+    let split = group / p.n_kv / p.blocks % p.splits;
+    let token = group / p.n_kv / p.blocks / p.splits * TOKENS;
+    let seen = visible(min(token + TOKENS, p.n) - 1u);
+    let even = (seen + p.splits - 1u) / p.splits;
+    let share = max((even + 63u) / 64u * 64u, p.least);
+    let begin = min(split * share, seen);
+    return Place(kv_head, token, block * HEADS, split, begin, min(begin + share, seen));
+}
+
+// Keys of the segment at or before the position of query `token`.
+fn visible(token: u32) -> u32 {
+    let position = positions[p.first + token];
+    return min(max(position + 1u, p.segment_first) - p.segment_first, p.segment_tokens);
+}
+
+fn row_token(at: Place, row: u32) -> u32 {
+    return at.token + row / HEADS;
+}
+
+fn row_exists(at: Place, row: u32) -> bool {
+    return row < ROWS && row_token(at, row) < p.n && at.head + row % HEADS < p.n_head / p.n_kv;
+}
+
+fn row_head(at: Place, row: u32) -> u32 {
+    return at.kv_head * (p.n_head / p.n_kv) + at.head + row % HEADS;
+}
+
+// Keys of the segment that the row may see; none for a row that does not exist.
+fn row_visible(at: Place, row: u32) -> u32 {
+    if !row_exists(at, row) { return 0u; }
+    return visible(row_token(at, row));
+}
+
+fn row_slot(at: Place, row: u32) -> u32 {
+    return (row_token(at, row) * p.splits + at.split) * p.n_head + row_head(at, row);
+}
+
+// vec4 `i` of the row's scaled query.
+fn row_query(at: Place, row: u32, i: u32) -> vec4<f32> {
+    if !row_exists(at, row) { return vec4(0.0); }
+    let source = (p.first + row_token(at, row)) * p.n_head + row_head(at, row);
+    return q[source * (D / 4u) + i] * p.scale;
+}
+
+// Stores the row's state, joined with that of earlier segments; returns what the sums of this
+// segment and those of the earlier ones are multiplied by (the latter 0 where there are none).
+fn join_state(at: Place, row: u32, largest: f32, total: f32) -> vec2<f32> {
+    if !row_exists(at, row) { return vec2(0.0); }
+    let slot = row_slot(at, row);
+    if p.carry == 0u {
+        state[slot] = vec2(largest, total);
+        return vec2(1.0, 0.0);
+    }
+    let earlier = state[slot];
+    let both = max(largest, earlier.x);
+    var scale = vec2(exp(largest - both), exp(earlier.x - both));
+    state[slot] = vec2(both, total * scale.x + earlier.y * scale.y);
+    if earlier.y == 0.0 { scale.y = 0.0; }
+    return scale;
+}
+
+// Stores a vec4 of the row's sums, joined likewise; what was never written is not read.
+fn join_sums(i: u32, sum: vec4<f32>, scale: vec2<f32>) {
+    if scale.y == 0.0 {
+        sums[i] = sum;
+    } else {
+        sums[i] = sum * scale.x + sums[i] * scale.y;
+    }
+}
+
+fn load_key(at: Place, key: u32, i: u32) -> Eight {
+    let words = words_$K((key * p.n_kv + at.kv_head) * EIGHTS + i);
+    return unpack_$K(keys[words.x], keys[words.y]);
+}
+
+fn load_value(at: Place, key: u32, i: u32) -> Eight {
+    let words = words_$V((key * p.n_kv + at.kv_head) * EIGHTS + i);
+    return unpack_$V(values[words.x], values[words.y]);
+}

@@ -1,0 +1,237 @@
+//! The cache of one attention layer of one sequence, in power-of-two segments.
+
+use super::KvType;
+use crate::{
+    Error, Result,
+    gpu::{Buf, Gpu, MemoryKind},
+};
+
+/// Tokens of the first segment, where the context is not shorter. Each later one doubles the
+/// capacity, so that at most half of the memory waits for use and a deep context is few segments.
+const FIRST: u32 = 4096;
+
+/// Keys and values of `tokens` consecutive positions.
+#[derive(Clone, Debug)]
+pub struct KvSegment {
+    /// Keys `[token][kv head][head_dim]` in the layer's key type.
+    pub k: Buf,
+    /// Values, likewise.
+    pub v: Buf,
+    /// Position of the first token.
+    pub first: u32,
+    /// Tokens there is room for, a power of two.
+    pub tokens: u32,
+}
+
+/// Which segments a recording binds: positions are written to `from..to`, history is read from
+/// `0..to`. A recording for other positions is the same as long as their span is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KvSpan {
+    /// First segment written to.
+    pub from: u32,
+    /// One past the last segment written to and read.
+    pub to: u32,
+}
+
+/// A layer's cache as one step uses it.
+#[derive(Clone, Copy, Debug)]
+pub struct KvStep<'a> {
+    /// The cache.
+    pub layer: &'a KvLayer,
+    /// Positions of the step's tokens, u32, consecutive, written by the host for every replay.
+    pub positions: &'a Buf,
+    /// The segments that any replay of the recording may touch.
+    pub span: KvSpan,
+}
+
+impl<'a> KvStep<'a> {
+    /// The segments `range` of the span's, once shapes are checked: `n` positions, a span within
+    /// the layer.
+    pub(crate) fn segments(
+        &self,
+        op: &str,
+        n: u32,
+        range: std::ops::Range<u32>,
+    ) -> Result<&'a [KvSegment]> {
+        if n == 0 || self.positions.size() < u64::from(n) * 4 {
+            return Err(Error::Shader(format!("{op}: no {n} positions")));
+        }
+        self.layer
+            .segments
+            .get(range.start as usize..range.end as usize)
+            .filter(|segments| !segments.is_empty())
+            .ok_or_else(|| Error::Shader(format!("{op}: there are no segments {range:?}")))
+    }
+}
+
+/// The keys and values of one layer.
+#[derive(Clone, Debug)]
+pub struct KvLayer {
+    segments: Vec<KvSegment>,
+    k_type: KvType,
+    v_type: KvType,
+    n_kv: u32,
+    head_dim: u32,
+    /// Tokens of the first and the largest segment.
+    first: u32,
+    largest: u32,
+}
+
+impl KvLayer {
+    /// An empty cache for `n_kv` key-value heads of `head_dim` values.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for a head size that is not a multiple of 8 within 8 to 512 or no heads;
+    /// [`Error::Device`] when a binding does not hold one token.
+    pub fn new(
+        gpu: &Gpu,
+        n_kv: u32,
+        head_dim: u32,
+        k_type: KvType,
+        v_type: KvType,
+    ) -> Result<Self> {
+        if n_kv == 0 || !head_dim.is_multiple_of(8) || !(8..=512).contains(&head_dim) {
+            return Err(Error::Model(format!(
+                "{n_kv} key-value heads of {head_dim} values: head sizes are multiples of 8 up to 512"
+            )));
+        }
+        let row = k_type.bytes(head_dim.into()).max(v_type.bytes(head_dim.into()));
+        let row = row * u64::from(n_kv);
+        let most = u32::try_from(gpu.caps().max_binding / row).unwrap_or(u32::MAX);
+        if most == 0 {
+            return Err(Error::Device(format!("one token's keys need {row} bytes in one binding")));
+        }
+        let largest = 1 << most.ilog2();
+        let segments = Vec::new();
+        Ok(Self { segments, k_type, v_type, n_kv, head_dim, first: FIRST.min(largest), largest })
+    }
+
+    /// Segments of `tokens` (a power of two) each, so that tests cross their borders.
+    #[cfg(test)]
+    pub(crate) fn with_segments_of(mut self, tokens: u32) -> Self {
+        assert!(tokens.is_power_of_two() && tokens <= self.largest);
+        (self.first, self.largest) = (tokens, tokens);
+        self
+    }
+
+    /// Makes room for `tokens` tokens of a sequence that may grow to `context`; true when a
+    /// segment was added. No segment is larger than the rest of the context asks for.
+    ///
+    /// # Errors
+    /// [`Error::Context`] for more tokens than the context; [`Error::Device`] when memory is
+    /// short (what was added before stays).
+    pub fn ensure(&mut self, gpu: &Gpu, tokens: u32, context: u32) -> Result<bool> {
+        if tokens > context {
+            return Err(Error::Context(format!("{tokens} tokens exceed the context of {context}")));
+        }
+        let before = self.segments.len();
+        while self.capacity() < tokens {
+            let first = self.capacity();
+            let useful = (context - first).checked_next_power_of_two().unwrap_or(self.largest);
+            let tokens = first.max(self.first).min(self.largest).min(useful);
+            let values = u64::from(tokens) * u64::from(self.n_kv) * u64::from(self.head_dim);
+            let alloc = |label, ty: KvType| gpu.alloc(label, ty.bytes(values), MemoryKind::Kv);
+            let (k, v) = (alloc("keys", self.k_type)?, alloc("values", self.v_type)?);
+            self.segments.push(KvSegment { k, v, first, tokens });
+        }
+        Ok(self.segments.len() > before)
+    }
+
+    /// The segments that positions `first .. first + n` touch.
+    ///
+    /// # Errors
+    /// [`Error::Context`] when there is no room for them.
+    pub fn span(&self, first: u32, n: u32) -> Result<KvSpan> {
+        let last = first.checked_add(n.max(1) - 1).filter(|last| *last < self.capacity());
+        let Some(last) = last else {
+            return Err(Error::Context(format!(
+                "{n} tokens from {first} on exceed the {} there is room for",
+                self.capacity()
+            )));
+        };
+        let of = |position| self.segments.partition_point(|s| s.first + (s.tokens - 1) < position);
+        Ok(KvSpan { from: of(first) as u32, to: of(last) as u32 + 1 })
+    }
+
+    /// Tokens there is room for.
+    pub fn capacity(&self) -> u32 {
+        self.segments.last().map_or(0, |s| s.first + s.tokens)
+    }
+
+    /// The segments, by position.
+    pub fn segments(&self) -> &[KvSegment] {
+        &self.segments
+    }
+
+    /// Element type of the keys.
+    pub fn k_type(&self) -> KvType {
+        self.k_type
+    }
+
+    /// Element type of the values.
+    pub fn v_type(&self) -> KvType {
+        self.v_type
+    }
+
+    /// Key-value heads.
+    pub fn n_kv(&self) -> u32 {
+        self.n_kv
+    }
+
+    /// Values a head.
+    pub fn head_dim(&self) -> u32 {
+        self.head_dim
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::each_device;
+
+    fn sizes(kv: &KvLayer) -> Vec<(u32, u32)> {
+        kv.segments().iter().map(|s| (s.first, s.tokens)).collect()
+    }
+
+    #[test]
+    fn segments_double_and_stop_at_the_context() {
+        each_device(|t| {
+            let mut kv = KvLayer::new(&t.gpu, 1, 8, KvType::F16, KvType::F32).unwrap();
+            assert!(kv.ensure(&t.gpu, 1, 1_000_000).unwrap());
+            assert!(!kv.ensure(&t.gpu, 4096, 1_000_000).unwrap());
+            assert!(kv.ensure(&t.gpu, 8193, 9000).unwrap());
+            assert_eq!(sizes(&kv), [(0, 4096), (4096, 4096), (8192, 1024)]);
+            assert!(matches!(kv.ensure(&t.gpu, 9001, 9000), Err(Error::Context(_))));
+            let mut short = KvLayer::new(&t.gpu, 1, 8, KvType::F16, KvType::F32).unwrap();
+            short.ensure(&t.gpu, 3, 100).unwrap();
+            assert_eq!(sizes(&short), [(0, 128)]);
+        });
+    }
+
+    #[test]
+    fn spans_name_the_segments_touched() {
+        each_device(|t| {
+            let kv = KvLayer::new(&t.gpu, 1, 8, KvType::F16, KvType::F16).unwrap();
+            let mut kv = kv.with_segments_of(64);
+            kv.ensure(&t.gpu, 130, 1000).unwrap();
+            let span = |first, n| kv.span(first, n).map(|s| (s.from, s.to)).ok();
+            assert_eq!(span(0, 1), Some((0, 1)));
+            assert_eq!(span(0, 64), Some((0, 1)));
+            assert_eq!(span(63, 2), Some((0, 2)));
+            assert_eq!(span(64, 128), Some((1, 3)));
+            assert_eq!(span(191, 1), Some((2, 3)));
+            assert_eq!(span(191, 2), None);
+            assert_eq!(span(u32::MAX, 2), None);
+        });
+    }
+
+    #[test]
+    fn odd_head_sizes_are_refused_by_name() {
+        each_device(|t| {
+            for d in [0, 4, 12, 520] {
+                let e = KvLayer::new(&t.gpu, 2, d, KvType::F16, KvType::F16).unwrap_err();
+                assert!(e.to_string().contains(&format!("heads of {d} values")), "{e}");
+            }
+        });
+    }
+}

@@ -1,0 +1,253 @@
+//! Causal softmax attention over a segmented cache, with grouped heads and an optional gate
+//! (spec/architectures.md 1.3 steps 5 and 6).
+//!
+//! Each segment is a dispatch that goes on from the running softmax of the one before; within
+//! it the history is split over workgroups where the queries alone would leave the device idle.
+//! A last dispatch merges the splits. Scratch depends on neither context nor chunk size.
+
+use super::{Tensor, reduction_width};
+use crate::{
+    Error, Result,
+    gpu::{Caps, Gpu, Grid, Recorder},
+    kv::{KvLayer, KvStep},
+    shader::Variant,
+};
+
+/// Workgroups that fill a device.
+const WORKGROUPS: u32 = 128;
+/// Keys of a split, at least: a multiple of 64.
+const LEAST: u32 = 128;
+/// Running softmaxes there is room for: queries of one dispatch times splits.
+const SLOTS: u32 = 512;
+
+/// Running softmaxes of one attention call; any number of layers and recordings may share it, one
+/// after the other.
+#[derive(Clone, Debug)]
+pub struct AttentionScratch {
+    /// `[query][split][n_head]` pairs (largest score, sum of exponentials).
+    state: Tensor,
+    /// `[query][split][n_head][head_dim]` weighted sums of values.
+    sums: Tensor,
+}
+
+impl AttentionScratch {
+    /// Scratch for layers of up to `n_head` query heads of `head_dim` values and steps of
+    /// `max_n` tokens.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when memory is short.
+    pub fn new(gpu: &Gpu, n_head: u32, head_dim: u32, max_n: u32) -> Result<Self> {
+        let row = u64::from(n_head) * u64::from(head_dim) * 4;
+        let fit = u32::try_from(gpu.caps().max_binding / row.max(1)).unwrap_or(SLOTS);
+        let slots = SLOTS.min(max_n.max(WORKGROUPS)).min(fit).max(1);
+        Ok(Self {
+            state: Tensor::scratch(gpu, "attention state", slots, 2 * n_head)?,
+            sums: Tensor::scratch(gpu, "attention sums", slots, n_head * head_dim)?,
+        })
+    }
+}
+
+/// A gate inside the rows of a tensor: head h of token t starts at `first + h * stride` of row t.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate<'a> {
+    /// Rows of all tokens, e.g. the output of `attn_q`.
+    pub tensor: &'a Tensor,
+    /// Values before the first head's gate.
+    pub first: u32,
+    /// Values from one head's gate to the next.
+    pub stride: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Params {
+    groups: u32,
+    n: u32,
+    first: u32,
+    n_head: u32,
+    n_kv: u32,
+    blocks: u32,
+    splits: u32,
+    least: u32,
+    segment_first: u32,
+    segment_tokens: u32,
+    carry: u32,
+    scale: f32,
+    shares: u32,
+    tile: u32,
+    quads: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct MergeParams {
+    rows: u32,
+    first: u32,
+    n_head: u32,
+    head_dim: u32,
+    splits: u32,
+    gate_token: u32,
+    gate_head: u32,
+    gate_first: u32,
+}
+
+/// How a call is cut into workgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    shader: &'static str,
+    /// Queries a workgroup.
+    tokens: u32,
+    /// Query heads a workgroup, all of one group.
+    heads: u32,
+    /// Workgroups for the query heads of a group.
+    blocks: u32,
+    /// Queries a dispatch.
+    batch: u32,
+    /// Workgroups for the history.
+    splits: u32,
+}
+
+impl Plan {
+    /// For `n` queries of `group` heads a kv head, over segments of at most `longest` tokens.
+    fn new(n: u32, n_kv: u32, group: u32, head_dim: u32, longest: u32, slots: u32) -> Self {
+        // Rows (queries times heads) that the kernels' registers and workgroup memory hold.
+        let few = (2048 / head_dim).min(8);
+        let many = (16384 / head_dim).min(64);
+        let (shader, most) = match n * group.div_ceil(group.div_ceil(few)) <= few {
+            true => ("attention_decode", few),
+            false => ("attention_prefill", many),
+        };
+        let blocks = group.div_ceil(most);
+        let heads = group.div_ceil(blocks);
+        // A power of two where it can be less than the most, so that chunks of odd lengths do not
+        // each compile a kernel.
+        let tokens = (most / heads).min(n.next_power_of_two());
+        let batch = n.min(slots);
+        let grid = batch.div_ceil(tokens) * n_kv * blocks;
+        let splits = (WORKGROUPS / grid).min(slots / batch).min(longest.div_ceil(LEAST)).max(1);
+        Self { shader, tokens, heads, blocks, batch, splits }
+    }
+}
+
+/// `out[t][h] = softmax(scale * q[t][h] . K[0..=pos(t)]) . V * sigmoid(gate[t][h])` for the first
+/// `n` rows; the step's own keys are in the cache already. `q` and `out` are
+/// `[n][n_head * head_dim]`; the kv head of h is `h / (n_head / n_kv)`.
+///
+/// # Errors
+/// Shapes that do not fit.
+#[allow(clippy::too_many_arguments)] // Each is an operand of the formula.
+pub fn record(
+    rec: &mut Recorder,
+    q: &Tensor,
+    gate: Option<Gate<'_>>,
+    step: KvStep<'_>,
+    scratch: &AttentionScratch,
+    out: &Tensor,
+    n: u32,
+    scale: f32,
+) -> Result<()> {
+    let (n_kv, head_dim) = (step.layer.n_kv(), step.layer.head_dim());
+    let n_head = heads_of(q, step.layer)?;
+    q.expect("attention", "q", n, n_head * head_dim)?;
+    out.expect("attention", "out", n, n_head * head_dim)?;
+    let slots = scratch.sums.rows;
+    scratch.state.expect("attention", "scratch", 1, scratch.state.width.max(2 * n_head))?;
+    scratch.sums.expect("attention", "scratch", 1, scratch.sums.width.max(n_head * head_dim))?;
+    let segments = step.segments("attention", n, 0..step.span.to)?;
+    let longest = segments.iter().map(|s| s.tokens).max().unwrap_or(1);
+    let plan = Plan::new(n, n_kv, n_head / n_kv, head_dim, longest, slots);
+    let variant = Variant::new(plan.shader)
+        .choose("K", step.layer.k_type().name())
+        .choose("V", step.layer.v_type().name())
+        .number("D", head_dim)
+        .number("TOKENS", plan.tokens)
+        .number("HEADS", plan.heads);
+    for first in (0..n).step_by(plan.batch as usize) {
+        let batch = plan.batch.min(n - first);
+        let groups = batch.div_ceil(plan.tokens) * n_kv * plan.blocks * plan.splits;
+        for (i, segment) in segments.iter().enumerate() {
+            let params = Params {
+                groups,
+                n: batch,
+                first,
+                n_head,
+                n_kv,
+                blocks: plan.blocks,
+                splits: plan.splits,
+                least: LEAST,
+                segment_first: segment.first,
+                segment_tokens: segment.tokens,
+                carry: u32::from(i > 0),
+                scale,
+                shares: 256 / (head_dim / 8),
+                tile: 32,
+                quads: 4,
+            };
+            let bindings = [
+                (&q.buf).into(),
+                (&segment.k).into(),
+                (&segment.v).into(),
+                step.positions.into(),
+                (&scratch.state.buf).into(),
+                (&scratch.sums.buf).into(),
+            ];
+            let grid = Grid::Flat(u64::from(groups));
+            rec.dispatch("attention", &variant, &bindings, &params, grid)?;
+        }
+        merge(rec, scratch, gate, out, (first, batch), (n_head, head_dim), plan.splits)?;
+    }
+    Ok(())
+}
+
+fn heads_of(q: &Tensor, layer: &KvLayer) -> Result<u32> {
+    let n_head = q.width / layer.head_dim();
+    if n_head > 0 && n_head.is_multiple_of(layer.n_kv()) {
+        return Ok(n_head);
+    }
+    Err(Error::Shader(format!(
+        "attention: queries of {} values for {} key-value heads of {}",
+        q.width,
+        layer.n_kv(),
+        layer.head_dim()
+    )))
+}
+
+fn merge(
+    rec: &mut Recorder,
+    scratch: &AttentionScratch,
+    gate: Option<Gate<'_>>,
+    out: &Tensor,
+    (first, n): (u32, u32),
+    (n_head, head_dim): (u32, u32),
+    splits: u32,
+) -> Result<()> {
+    let mut bindings =
+        vec![(&scratch.state.buf).into(), (&scratch.sums.buf).into(), (&out.buf).into()];
+    let rows = n * n_head;
+    let mut params = MergeParams {
+        rows,
+        first,
+        n_head,
+        head_dim,
+        splits,
+        gate_token: 0,
+        gate_head: 0,
+        gate_first: 0,
+    };
+    if let Some(gate) = gate {
+        let width = gate.tensor.width.max(gate.first + (n_head - 1) * gate.stride + head_dim);
+        gate.tensor.expect("attention", "gate", first + n, width)?;
+        params.gate_token = gate.tensor.width;
+        params.gate_head = gate.stride;
+        params.gate_first = gate.first;
+        bindings.push((&gate.tensor.buf).into());
+    }
+    let caps: &Caps = rec.gpu().caps();
+    let variant = Variant::new("attention_merge")
+        .flag("gate", gate.is_some())
+        .number("WG", reduction_width(head_dim, caps));
+    rec.dispatch("attention_merge", &variant, &bindings, &params, Grid::Flat(u64::from(rows)))
+}
+
+#[cfg(test)]
+mod tests;

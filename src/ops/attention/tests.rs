@@ -1,0 +1,251 @@
+//! Cache writes and attention together against f64.
+
+use super::*;
+use crate::{
+    gpu::{Buf, MemoryKind},
+    kv::KvType,
+    model::rope::RopeKind,
+    ops::{
+        kv_write,
+        rope::{HeadNorm, RopeTable, Rotation, reference},
+        testing::{TestDevice, assert_close, each_device, random},
+    },
+};
+use half::f16;
+
+/// One layer's geometry and how a sequence runs through it.
+#[derive(Clone, Copy)]
+struct Case {
+    n_head: usize,
+    n_kv: usize,
+    d: usize,
+    k_type: KvType,
+    v_type: KvType,
+    gate: bool,
+    norm: bool,
+    /// Tokens a segment.
+    segment: u32,
+    /// Added to scores: the scale is this over sqrt(d).
+    sharpness: f64,
+    /// Values are this large.
+    loud: f32,
+}
+
+const PLAIN: Case = Case {
+    n_head: 4,
+    n_kv: 2,
+    d: 64,
+    k_type: KvType::F32,
+    v_type: KvType::F32,
+    gate: false,
+    norm: false,
+    segment: 1024,
+    sharpness: 1.0,
+    loud: 1.0,
+};
+
+/// A sequence's inputs, and what comes out of it in f64.
+struct Sequence {
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+    gate: Vec<f32>,
+    gamma: Vec<f32>,
+    want: Vec<f64>,
+}
+
+fn stored(ty: KvType, value: f64) -> f64 {
+    match ty {
+        KvType::F32 => f64::from(value as f32),
+        KvType::F16 => f16::from_f64(value.clamp(-65504.0, 65504.0)).to_f64(),
+    }
+}
+
+impl Case {
+    fn scale(&self) -> f64 {
+        self.sharpness / (self.d as f64).sqrt()
+    }
+
+    fn sequence(&self, tokens: usize) -> Sequence {
+        let (d, group) = (self.d, self.n_head / self.n_kv);
+        let q = random(1, tokens * self.n_head * d);
+        let k = random(2, tokens * self.n_kv * d);
+        let v: Vec<f32> = random(3, tokens * self.n_kv * d).iter().map(|v| v * self.loud).collect();
+        // Rows of (query, gate) pairs of heads, of which only the gates are used here.
+        let gate = random(4, tokens * self.n_head * 2 * d);
+        let gamma = random(5, d);
+        let frequencies = reference::frequencies(d / 2, 1e4);
+        let norm = self.norm.then_some((gamma.as_slice(), 1e-6));
+        let keys: Vec<Vec<f64>> = (k.chunks(d).enumerate())
+            .map(|(i, head)| {
+                let position = (i / self.n_kv) as u32;
+                reference::turn(head, norm, &frequencies, RopeKind::Neox, position)
+                    .into_iter()
+                    .map(|x| stored(self.k_type, x))
+                    .collect()
+            })
+            .collect();
+        let mut want = Vec::new();
+        for t in 0..tokens {
+            for h in 0..self.n_head {
+                let q = &q[(t * self.n_head + h) * d..][..d];
+                let at = |s: usize| s * self.n_kv + h / group;
+                let dot =
+                    |s| q.iter().zip(&keys[at(s)]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
+                let scores: Vec<f64> = (0..=t).map(|s| dot(s) * self.scale()).collect();
+                let largest = scores.iter().copied().fold(f64::MIN, f64::max);
+                let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                want.extend((0..d).map(|i| {
+                    let sum: f64 = (weights.iter().enumerate())
+                        .map(|(s, w)| w * stored(self.v_type, f64::from(v[at(s) * d + i])))
+                        .sum();
+                    let gate = f64::from(gate[((t * self.n_head + h) * 2 + 1) * d + i]);
+                    sum / total * if self.gate { 1.0 / (1.0 + (-gate).exp()) } else { 1.0 }
+                }));
+            }
+        }
+        Sequence { q, k, v, gate, gamma, want }
+    }
+
+    /// Runs the tokens of `s` in chunks that end at `ends`, each as a step of its own, and
+    /// compares the last chunk's output, or every one's.
+    fn check(&self, t: &TestDevice, s: &Sequence, ends: &[usize]) {
+        let (gpu, d) = (&t.gpu, self.d);
+        let (kv_width, q_width) = (self.n_kv * d, self.n_head * d);
+        let mut kv =
+            KvLayer::new(gpu, self.n_kv as u32, d as u32, self.k_type, self.v_type).unwrap();
+        kv = kv.with_segments_of(self.segment);
+        let rope = RopeTable::new(reference::frequencies(d / 2, 1e4), 1.0);
+        let gamma = t.upload(&s.gamma, d);
+        let norm = self.norm.then_some(HeadNorm { gamma: &gamma, eps: 1e-6 });
+        let mut begin = 0;
+        for &end in ends {
+            let n = end - begin;
+            let scratch =
+                AttentionScratch::new(gpu, self.n_head as u32, d as u32, n as u32).unwrap();
+            let rows =
+                |all: &[f32], width: usize| t.upload(&all[begin * width..end * width], width);
+            let (q, k, v) = (rows(&s.q, q_width), rows(&s.k, kv_width), rows(&s.v, kv_width));
+            let gates = rows(&s.gate, 2 * q_width);
+            let gate =
+                self.gate.then_some(Gate { tensor: &gates, first: d as u32, stride: 2 * d as u32 });
+            kv.ensure(gpu, end as u32, 1 << 20).unwrap();
+            let positions = positions(t, begin as u32, n as u32);
+            let span = kv.span(begin as u32, n as u32).unwrap();
+            let step = KvStep { layer: &kv, positions: &positions, span };
+            let table = rope.tensor(gpu, n as u32).unwrap();
+            rope.write(gpu, begin as u32, n as u32, &table).unwrap();
+            let rotation = Rotation { table: &table, kind: RopeKind::Neox };
+            let out = t.scratch(n, q_width);
+            t.run(|rec| {
+                kv_write::record(rec, (&k, &v), norm, rotation, step, n as u32)?;
+                let scale = self.scale() as f32;
+                record(rec, &q, gate, step, &scratch, &out, n as u32, scale)
+            });
+            let want = &s.want[begin * q_width..end * q_width];
+            // Sharp scores carry their own rounding into the exponent.
+            assert_close(&t.read(&out), want, 3e-6 * self.sharpness.max(1.0));
+            begin = end;
+        }
+    }
+
+    fn run(&self, t: &TestDevice, ends: &[usize]) {
+        self.check(t, &self.sequence(*ends.last().unwrap()), ends);
+    }
+}
+
+fn positions(t: &TestDevice, first: u32, n: u32) -> Buf {
+    let all: Vec<u32> = (first..first + n).collect();
+    let buf = t.gpu.alloc("positions", u64::from(n) * 4, MemoryKind::Scratch).unwrap();
+    t.gpu.upload(&buf, 0, bytemuck::cast_slice(&all)).unwrap();
+    buf
+}
+
+#[test]
+fn every_head_size_and_group() {
+    each_device(|t| {
+        for (d, n_head, n_kv) in
+            [(16, 3, 3), (32, 8, 1), (40, 6, 2), (64, 7, 1), (128, 12, 1), (256, 4, 1), (512, 5, 1)]
+        {
+            Case { d, n_head, n_kv, ..PLAIN }.run(t, &[37, 38, 40]);
+        }
+    });
+}
+
+#[test]
+fn chunks_at_any_offset_and_over_segments() {
+    each_device(|t| {
+        let case = Case { segment: 64, gate: true, norm: true, ..PLAIN };
+        let s = case.sequence(520);
+        for ends in [
+            &[1, 2, 3, 66, 67, 130, 131][..],
+            &[63, 64, 65, 127, 129, 192],
+            &[500, 501, 503, 520],
+            &[130],
+        ] {
+            case.check(t, &s, ends);
+        }
+    });
+}
+
+#[test]
+fn every_pair_of_cache_types() {
+    each_device(|t| {
+        for k_type in [KvType::F32, KvType::F16] {
+            for v_type in [KvType::F32, KvType::F16] {
+                Case { k_type, v_type, gate: true, segment: 32, ..PLAIN }.run(t, &[33, 34, 70]);
+            }
+        }
+    });
+}
+
+#[test]
+fn scores_past_the_range_of_exp() {
+    each_device(|t| {
+        Case { sharpness: 300.0, segment: 32, ..PLAIN }.run(t, &[70, 71, 72]);
+    });
+}
+
+#[test]
+fn values_of_a_million() {
+    each_device(|t| {
+        Case { loud: 1e6, ..PLAIN }.run(t, &[20, 21]);
+        Case { loud: 1e6, v_type: KvType::F16, ..PLAIN }.run(t, &[20, 21]);
+    });
+}
+
+#[test]
+fn more_queries_than_scratch_holds() {
+    each_device(|t| {
+        Case { n_head: 1, n_kv: 1, d: 8, ..PLAIN }.run(t, &[SLOTS as usize + 130]);
+    });
+}
+
+#[test]
+fn a_long_history_is_split() {
+    let plan = Plan::new(1, 2, 8, 256, 4096, SLOTS);
+    assert_eq!((plan.shader, plan.splits), ("attention_decode", 32));
+    each_device(|t| Case { n_head: 2, d: 16, ..PLAIN }.run(t, &[700, 701, 705]));
+}
+
+#[test]
+fn shapes_that_do_not_fit_are_refused() {
+    each_device(|t| {
+        let mut kv = KvLayer::new(&t.gpu, 2, 64, KvType::F16, KvType::F16).unwrap();
+        kv.ensure(&t.gpu, 10, 100).unwrap();
+        let positions = positions(t, 0, 1);
+        let step = KvStep { layer: &kv, positions: &positions, span: kv.span(0, 1).unwrap() };
+        let scratch = AttentionScratch::new(&t.gpu, 4, 64, 1).unwrap();
+        let out = t.scratch(1, 256);
+        let mut rec = Recorder::new(&t.gpu);
+        for width in [32, 192, 512] {
+            let q = t.scratch(1, width);
+            assert!(record(&mut rec, &q, None, step, &scratch, &out, 1, 1.0).is_err(), "{width}");
+        }
+        let q = t.scratch(1, 256);
+        assert!(record(&mut rec, &q, None, step, &scratch, &out, 9, 1.0).is_err());
+        let gate = Gate { tensor: &q, first: 64, stride: 128 };
+        assert!(record(&mut rec, &q, Some(gate), step, &scratch, &out, 1, 1.0).is_err());
+    });
+}

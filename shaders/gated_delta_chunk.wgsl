@@ -65,13 +65,13 @@ fn prepare(local: u32, head: u32, first: u32, scale_start: u32) {
         let sums = tile[4u * local] + tile[4u * local + 1u] + tile[4u * local + 2u]
             + tile[4u * local + 3u];
         let inverse = vec2(inverse_norm(sums.x) / sqrt(f32(head_dim())), inverse_norm(sums.y));
-        // Differences of G matter where G itself may be large, so it carries its rounding error.
+        // Differences of G matter where G itself is large, so it is kept in two parts: multiples of
+        // 1/1024, whose sums are exact (|G| <= 64 * 104), and the rest.
         var sum = vec2<f32>();
         for (var j = 0u; j <= local; j++) {
-            let term = tile[4u * j].z;
-            let next = sum.x + term;
-            let taken = next - sum.x;
-            sum = vec2(next, sum.y + ((sum.x - (next - taken)) + (term - taken)));
+            let g = tile[4u * j].z;
+            let coarse = round(g * 1024.0) / 1024.0;
+            sum += vec2(coarse, g - coarse);
         }
         norm[local] = select(vec2<f32>(), inverse, first + local < p.n);
         gate[local] = vec4(sum, sums.w, sums.w * exp(sum.x + sum.y) * inverse.y);
@@ -89,6 +89,15 @@ fn prepare(local: u32, head: u32, first: u32, scale_start: u32) {
 fn rows_of(start: u32, rows: u32, quad: u32) -> mat4x4<f32> {
     let at = start + rows * 4u * STRIDE + quad;
     return mat4x4(tile[at], tile[at + STRIDE], tile[at + 2u * STRIDE], tile[at + 3u * STRIDE]);
+}
+
+// G of four rows less that of another, or of none.
+fn log_decays(rows: u32, origin: vec2<f32>) -> vec4<f32> {
+    let a = gate[4u * rows].xy - origin;
+    let b = gate[4u * rows + 1u].xy - origin;
+    let c = gate[4u * rows + 2u].xy - origin;
+    let d = gate[4u * rows + 3u].xy - origin;
+    return vec4(a.x + a.y, b.x + b.y, c.x + c.y, d.x + d.y);
 }
 
 // acc minus A's columns 4 quad .. 4 quad + 3 times x, for four rows.
@@ -168,9 +177,7 @@ fn main(
         let values = vec4(
             tile[at][c], tile[at + STRIDE][c], tile[at + 2u * STRIDE][c], tile[at + 3u * STRIDE][c]
         );
-        let decay = exp(vec4(
-            gate[lane * 4u].x, gate[lane * 4u + 1u].x, gate[lane * 4u + 2u].x, gate[lane * 4u + 3u].x
-        ));
+        let decay = exp(log_decays(lane, vec2<f32>()));
         parts[part + (2u * head_dim() + slice * 4u + rows) * ROWS + lane] = values * decay;
     }
     workgroupBarrier();
@@ -178,14 +185,8 @@ fn main(
         if block * 4u > rows { continue; }
         let j = block * 16u + lane;
         let i = rows * 4u;
-        let origin = gate[j];
-        let d0 = gate[i] - origin;
-        let d1 = gate[i + 1u] - origin;
-        let d2 = gate[i + 2u] - origin;
-        let d3 = gate[i + 3u] - origin;
-        let sums = vec4(d0.x + d0.y, d1.x + d1.y, d2.x + d2.y, d3.x + d3.y);
-        // Above the diagonal the difference is positive: never exponentiated.
-        let decay = exp(min(sums, vec4(0.0)));
+        // Above the diagonal the logarithm is positive: never exponentiated.
+        let decay = exp(min(log_decays(rows, gate[j].xy), vec4(0.0)));
         let row = i + vec4<u32>(0u, 1u, 2u, 3u);
         let rate = vec4(gate[i].z, gate[i + 1u].z, gate[i + 2u].z, gate[i + 3u].z);
         tile[entry(j, rows)] = select(vec4<f32>(), rate * kk[block] * decay, row > vec4(j));

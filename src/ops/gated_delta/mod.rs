@@ -55,8 +55,8 @@ pub struct Inputs<'a> {
     pub ssm_a: &'a Tensor,
 }
 
-/// Up to so many tokens go one by one; more fill chunks well enough.
-const MAX_STEPS: u32 = 16;
+/// Up to so many tokens go one by one: half a chunk, which costs as much as a whole one.
+const MAX_STEPS: u32 = 32;
 
 /// Runs the recurrence over the first `n` rows: `o` `[n][V·d_v]`, `state` `[V·d_k][d_v]` in and
 /// out (zeros for a new sequence).

@@ -1,7 +1,11 @@
 //! Both forms against the recurrence in f64.
 
 use super::*;
-use crate::ops::testing::{TestDevice, assert_close, each_device, random};
+use crate::{
+    gpu::{DeviceOptions, Gpu, Restrictions},
+    ops::testing::{TestDevice, assert_close, each_device, random},
+};
+use std::ops::Range;
 
 /// A layer's inputs on the host.
 struct Case {
@@ -74,21 +78,29 @@ impl Case {
     }
 
     fn upload(&self, t: &TestDevice) -> Layer {
+        self.upload_part(t, 0..self.n)
+    }
+
+    /// The tokens `range`, with the state that the first starts from.
+    fn upload_part(&self, t: &TestDevice, range: Range<usize>) -> Layer {
         let (v, d) = (self.shape.value_heads as usize, self.shape.head_dim as usize);
+        let part = |values: &[f32], width: usize| {
+            t.upload(&values[range.start * width..range.end * width], width)
+        };
         Layer {
             shape: self.shape,
-            n: self.n as u32,
-            u: t.upload(&self.u, self.shape.conv_dim() as usize),
-            alpha: t.upload(&self.alpha, v),
-            beta: t.upload(&self.beta, v),
+            n: range.len() as u32,
+            u: part(&self.u, self.shape.conv_dim() as usize),
+            alpha: part(&self.alpha, v),
+            beta: part(&self.beta, v),
             dt_bias: t.upload(&self.dt_bias, v),
             ssm_a: t.upload(&self.ssm_a, v),
             state: t.upload(&self.state, d),
-            o: t.scratch(self.n, v * d),
+            o: t.scratch(range.len(), v * d),
         }
     }
 
-    /// Both forms, or the chunked one alone for long inputs.
+    /// Both forms.
     fn check(&self, t: &TestDevice, tolerance: f64) {
         let (want, want_state) = self.reference();
         for form in [Form::Steps, Form::Chunks] {
@@ -144,12 +156,10 @@ impl Layer {
     }
 }
 
-const LENGTHS: [usize; 13] = [1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 130, 200];
-
 #[test]
 fn every_length() {
     each_device(|t| {
-        for n in LENGTHS {
+        for n in [1, 2, 3, 15, 16, 17, 63, 64, 65, 127, 128, 130, 200] {
             Case::new(shape(2, 4, 32), n, 0.2).check(t, 1e-5);
         }
     });
@@ -180,5 +190,120 @@ fn decay_from_none_to_total() {
         for decay in [0.0, 1e-5, 1e-2, 1.0, 30.0, 1e3, 1e9] {
             Case::new(shape(2, 4, 16), 130, decay).check(t, 1e-5);
         }
+    });
+}
+
+/// Sums of decays are large then, and their differences small.
+#[test]
+fn weak_decay_after_total_decay() {
+    each_device(|t| {
+        let mut case = Case::new(shape(2, 4, 16), 130, 1e3);
+        for alpha in &mut case.alpha {
+            *alpha = if *alpha > 1.0 { 20.0 } else { -11.0 + *alpha };
+        }
+        case.check(t, 1e-5);
+    });
+}
+
+#[test]
+fn activations_of_a_million_stay_finite() {
+    each_device(|t| {
+        for n in [1, 16, 17, 70] {
+            let mut case = Case::new(shape(1, 2, 32), n, 0.2);
+            for values in [&mut case.u, &mut case.alpha, &mut case.beta] {
+                values.iter_mut().for_each(|v| *v *= 1e6);
+            }
+            case.check(t, 1e-5);
+        }
+    });
+}
+
+#[test]
+fn thousands_of_tokens_stay_close() {
+    each_device(|t| {
+        for decay in [0.0, 1e-3] {
+            Case::new(shape(1, 2, 16), 4000, decay).check(t, 2e-5);
+        }
+    });
+}
+
+/// Whatever a prompt is cut into, and in whichever form the parts run.
+#[test]
+fn parts_of_any_size_continue_one_another() {
+    each_device(|t| {
+        let case = Case::new(shape(2, 4, 16), 200, 0.05);
+        let (want, want_state) = case.reference();
+        let scratch = GatedDeltaScratch::new(&t.gpu, &case.shape, 128).expect("scratch");
+        for size in [1, 3, 32, 33, 64, 65, 127, 200] {
+            let state = t.upload(&case.state, 16);
+            let mut out = Vec::new();
+            for first in (0..case.n).step_by(size) {
+                let layer = case.upload_part(t, first..(first + size).min(case.n));
+                t.run(|rec| {
+                    let inputs = layer.inputs();
+                    record(rec, &case.shape, &inputs, &state, &scratch, &layer.o, layer.n)
+                });
+                out.extend(t.read(&layer.o));
+            }
+            println!("parts of {size}");
+            assert_close(&out, &want, 1e-5);
+            assert_close(&t.read(&state), &want_state, 1e-5);
+        }
+    });
+}
+
+#[test]
+fn used_scratch_changes_nothing() {
+    each_device(|t| {
+        let case = Case::new(shape(2, 4, 16), 130, 0.2);
+        let scratch = GatedDeltaScratch::new(&t.gpu, &case.shape, 192).expect("scratch");
+        let run = |n: usize| {
+            let layer = case.upload_part(t, 0..n);
+            t.run(|rec| {
+                let (inputs, state) = (layer.inputs(), &layer.state);
+                record(rec, &case.shape, &inputs, state, &scratch, &layer.o, layer.n)
+            });
+            (t.read(&layer.o), t.read(&layer.state))
+        };
+        let fresh = run(70);
+        run(130);
+        assert_eq!(run(70), fresh);
+    });
+}
+
+#[test]
+fn without_room_for_a_chunk_all_goes_token_by_token() {
+    let restrict = Restrictions { max_binding: Some(16 << 10), ..Default::default() };
+    let options = DeviceOptions { restrict, poison: true, ..Default::default() };
+    let t = TestDevice { name: "small bindings", gpu: Gpu::open(&options).expect("a device") };
+    let case = Case::new(shape(1, 1, 16), 70, 0.2);
+    let (want, layer) = (case.reference().0, case.upload(&t));
+    let scratch = GatedDeltaScratch::new(&t.gpu, &case.shape, 70).expect("scratch");
+    t.run(|rec| {
+        let (inputs, state) = (layer.inputs(), &layer.state);
+        record(rec, &case.shape, &inputs, state, &scratch, &layer.o, layer.n)
+    });
+    assert!(scratch.is_empty());
+    assert_close(&t.read(&layer.o), &want, 1e-5);
+}
+
+#[test]
+fn wrong_shapes_are_named() {
+    each_device(|t| {
+        let case = Case::new(shape(2, 4, 16), 3, 0.2);
+        let layer = case.upload(t);
+        let scratch = GatedDeltaScratch::new(&t.gpu, &case.shape, 3).expect("scratch");
+        let fault = |shape: GatedDelta, n: u32| {
+            let mut rec = Recorder::new(&t.gpu);
+            let inputs = layer.inputs();
+            record(&mut rec, &shape, &inputs, &layer.state, &scratch, &layer.o, n)
+                .expect_err("refused")
+                .to_string()
+        };
+        assert!(fault(shape(2, 4, 48), 3).contains("heads of 48"));
+        assert!(fault(shape(3, 4, 16), 3).contains("4 value heads"));
+        assert!(fault(shape(0, 4, 16), 3).contains("0 key heads"));
+        assert!(fault(shape(2, 4, 32), 3).contains("u is 3 x 128"));
+        assert!(fault(shape(2, 4, 16), 4).contains("wanted 4 x 128"));
     });
 }

@@ -1,0 +1,87 @@
+//! Speed of the gated delta rule at the heads of Qwen3.5-35B-A3B (16 key and 32 value heads of
+//! 128): state bytes a second of a decode step, tokens a second of prefill by either form.
+//!
+//!     LP_NUM_THREADS=$(nproc) cargo bench --bench gated_delta
+//!
+//! (Cargo turns the threads of software Vulkan off for the sake of tests.)
+
+use engine::{
+    Result,
+    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder, Recording},
+    ops::{
+        Tensor,
+        gated_delta::{self, GatedDelta, GatedDeltaScratch, HeadMap, Inputs},
+    },
+};
+use std::time::Instant;
+
+const SHAPE: GatedDelta =
+    GatedDelta { key_heads: 16, value_heads: 32, head_dim: 128, map: HeadMap::Tiled };
+const SAMPLES: usize = 7;
+
+fn main() -> Result<()> {
+    let gpu = Gpu::open(&DeviceOptions::default())?;
+    println!("{}, {}", gpu.adapter().name, gpu.adapter().driver);
+    let state_bytes = f64::from(SHAPE.value_heads * SHAPE.head_dim * SHAPE.head_dim) * 4.0;
+    for n in [1, 2, 8, 16] {
+        let seconds = time(&gpu, n, n)?;
+        let gb = seconds.map(|s| 2.0 * state_bytes / s / 1e9);
+        println!("steps  n {n:5}: {}  {} GB/s of state", spread(seconds, 1e3, "ms"), range(gb));
+    }
+    for n in [64, 512, 2048] {
+        for (form, max_n) in [("steps ", 1), ("chunks", n)] {
+            let seconds = time(&gpu, n, max_n)?;
+            let tokens = seconds.map(|s| f64::from(n) / s);
+            println!("{form} n {n:5}: {}  {} tok/s", spread(seconds, 1e3, "ms"), range(tokens));
+        }
+    }
+    Ok(())
+}
+
+/// Seconds of one run over `n` tokens, fastest, median and slowest of some. Scratch for few
+/// tokens holds no chunk, so all go token by token then.
+fn time(gpu: &Gpu, n: u32, max_n: u32) -> Result<[f64; 3]> {
+    let (v, d) = (SHAPE.value_heads, SHAPE.head_dim);
+    let filled = |label, rows: u32, width: u32| {
+        let wave = |i: u32| (f64::from(i) * 0.7).sin() as f32;
+        let values: Vec<f32> = (0..rows * width).map(wave).collect();
+        Tensor::upload(gpu, label, &values, width, MemoryKind::Scratch)
+    };
+    let u = filled("u", n, (2 * SHAPE.key_heads + v) * d)?;
+    let (alpha, beta) = (filled("alpha", n, v)?, filled("beta", n, v)?);
+    let dt_bias = filled("dt_bias", 1, v)?;
+    let ssm_a = Tensor::upload(gpu, "ssm_a", &vec![-0.1; v as usize], v, MemoryKind::Scratch)?;
+    let (state, o) = (filled("state", v * d, d)?, Tensor::scratch(gpu, "o", n, v * d)?);
+    let inputs = Inputs { u: &u, alpha: &alpha, beta: &beta, dt_bias: &dt_bias, ssm_a: &ssm_a };
+    let scratch = GatedDeltaScratch::new(gpu, &SHAPE, max_n)?;
+    let mut rec = Recorder::new(gpu);
+    gated_delta::record(&mut rec, &SHAPE, &inputs, &state, &scratch, &o, n)?;
+    let recording = rec.finish()?;
+    run(gpu, &recording, &o, 1)?;
+    let mut times = Vec::new();
+    // Enough runs a sample that submission does not count.
+    let repeat = (0.05 / run(gpu, &recording, &o, 1)?).clamp(1.0, 200.0) as u32;
+    for _ in 0..SAMPLES {
+        times.push(run(gpu, &recording, &o, repeat)? / f64::from(repeat));
+    }
+    times.sort_by(f64::total_cmp);
+    Ok([times[0], times[SAMPLES / 2], times[SAMPLES - 1]])
+}
+
+/// Seconds of `repeat` runs.
+fn run(gpu: &Gpu, recording: &Recording, o: &Tensor, repeat: u32) -> Result<f64> {
+    let start = Instant::now();
+    for _ in 0..repeat {
+        gpu.submit(recording)?;
+    }
+    gpu.read(&o.buf, 0, 4)?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+fn spread([fast, median, slow]: [f64; 3], factor: f64, unit: &str) -> String {
+    format!("{:9.3} {unit} ({:.3} to {:.3})", median * factor, fast * factor, slow * factor)
+}
+
+fn range([fast, median, slow]: [f64; 3]) -> String {
+    format!("{median:.1} ({slow:.1} to {fast:.1})")
+}

@@ -5,6 +5,7 @@ mod jinja;
 mod message;
 mod pretokenize;
 mod python;
+mod source;
 mod special;
 mod stop;
 mod stream;
@@ -15,8 +16,9 @@ mod vocab;
 
 pub use message::{Content, FunctionCall, Message, ToolCall};
 pub use pretokenize::PreTokenizer;
+pub use source::{SpecialToken, VocabSource};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::StreamDecoder;
 pub use template::{ChatTemplate, RenderOptions};
 pub use tokenizer::{EncodeOptions, Tokenizer};
-pub use vocab::{SpecialToken, TokenType, Vocab, VocabSource};
+pub use vocab::{TokenType, Vocab};

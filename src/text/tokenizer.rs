@@ -9,6 +9,7 @@ use tokenizers::{Model, NormalizedString};
 use super::pretokenize::Splitter;
 use super::special::{Fragment, SpecialMatcher};
 use super::{PreTokenizer, SpecialToken, StreamDecoder, TokenType, Vocab, VocabSource, alphabet};
+use crate::gguf::Strings;
 use crate::{Error, Result};
 
 /// How [`Tokenizer::encode`] treats special tokens.
@@ -46,7 +47,7 @@ impl Tokenizer {
         let pre = PreTokenizer::from_name(source.pre.as_deref())?;
         let vocab = Vocab::new(source)?;
         let of_types = |types: &'static [TokenType]| {
-            (0..).zip(&source.tokens).filter_map(|(id, text)| {
+            (0..).zip(source.tokens.iter()).filter_map(|(id, text)| {
                 let kind = vocab.token_type(id)?;
                 Some((id, std::str::from_utf8(text).ok()?)).filter(|_| types.contains(&kind))
             })
@@ -155,7 +156,7 @@ impl Tokenizer {
 /// skipped with a warning.
 fn build_bpe<'v>(
     tokens: impl Iterator<Item = (u32, &'v str)>,
-    merges: &[Vec<u8>],
+    merges: &Strings,
     ignore_merges: bool,
 ) -> Result<BPE> {
     let ids: HashMap<&str, u32> = tokens.map(|(id, text)| (text, id)).collect();

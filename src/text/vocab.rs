@@ -1,92 +1,8 @@
 //! The checked vocabulary: what each token id is and prints (spec/tokenizer.md 1, 3, 4).
 
 use super::alphabet;
+use super::source::{SpecialToken, VocabSource};
 use crate::{Error, Result};
-
-/// What a model file says about its tokenizer, as plain data (spec/tokenizer.md 1).
-#[derive(Clone, Debug, Default)]
-pub struct VocabSource {
-    /// `tokenizer.ggml.model`; only `gpt2` (byte-level BPE) is supported.
-    pub model: String,
-    /// `tokenizer.ggml.pre`: name of the pre-tokenizer.
-    pub pre: Option<String>,
-    /// Token texts by id; normal tokens in the byte alphabet, others raw.
-    pub tokens: Vec<Vec<u8>>,
-    /// GGUF token types by id, 1 to 6; without them all tokens are normal.
-    pub token_types: Option<Vec<i64>>,
-    /// `"A B"` by rank.
-    pub merges: Vec<Vec<u8>>,
-    /// Ids of the tokens with a role.
-    pub special: Vec<(SpecialToken, u32)>,
-    /// `tokenizer.ggml.eos_token_ids`: further ids that end generation.
-    pub eos_token_ids: Vec<i64>,
-    /// Whether BOS is put before a prompt; the pre-tokenizer decides where the file does not.
-    pub add_bos: Option<bool>,
-    /// Whether EOS is put after a prompt; no by default.
-    pub add_eos: Option<bool>,
-    /// `tokenizer.chat_template`: Jinja source.
-    pub chat_template: Option<String>,
-}
-
-/// Roles that a file gives to token ids, each by a key of its own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)] // The names are those of the keys.
-pub enum SpecialToken {
-    Bos,
-    Eos,
-    Eot,
-    Eom,
-    Unknown,
-    Padding,
-    FimPre,
-    FimSuf,
-    FimMid,
-    FimPad,
-    FimRep,
-    FimSep,
-}
-
-impl SpecialToken {
-    /// All roles.
-    pub const ALL: [Self; 12] = [
-        Self::Bos,
-        Self::Eos,
-        Self::Eot,
-        Self::Eom,
-        Self::Unknown,
-        Self::Padding,
-        Self::FimPre,
-        Self::FimSuf,
-        Self::FimMid,
-        Self::FimPad,
-        Self::FimRep,
-        Self::FimSep,
-    ];
-
-    /// The metadata key that holds the id.
-    pub fn key(self) -> &'static str {
-        match self {
-            Self::Bos => "tokenizer.ggml.bos_token_id",
-            Self::Eos => "tokenizer.ggml.eos_token_id",
-            Self::Eot => "tokenizer.ggml.eot_token_id",
-            Self::Eom => "tokenizer.ggml.eom_token_id",
-            Self::Unknown => "tokenizer.ggml.unknown_token_id",
-            Self::Padding => "tokenizer.ggml.padding_token_id",
-            Self::FimPre => "tokenizer.ggml.fim_pre_token_id",
-            Self::FimSuf => "tokenizer.ggml.fim_suf_token_id",
-            Self::FimMid => "tokenizer.ggml.fim_mid_token_id",
-            Self::FimPad => "tokenizer.ggml.fim_pad_token_id",
-            Self::FimRep => "tokenizer.ggml.fim_rep_token_id",
-            Self::FimSep => "tokenizer.ggml.fim_sep_token_id",
-        }
-    }
-
-    /// Whether a token of this role ends generation.
-    fn ends_generation(self) -> bool {
-        use SpecialToken::{Eom, Eos, Eot, FimPad, FimRep, FimSep};
-        matches!(self, Eos | Eot | Eom | FimPad | FimRep | FimSep)
-    }
-}
 
 /// How a token is matched and printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +22,7 @@ pub enum TokenType {
 }
 
 impl TokenType {
-    fn from_gguf(value: i64) -> Option<Self> {
+    fn from_gguf(value: i32) -> Option<Self> {
         Some(match value {
             1 => Self::Normal,
             2 => Self::Unknown,
@@ -205,10 +121,10 @@ impl Vocab {
         }
     }
 
-    fn find_end_ids(&self, listed: &[i64]) -> Result<Vec<u32>> {
+    fn find_end_ids(&self, listed: &[i32]) -> Result<Vec<u32>> {
         let mut ids = Vec::new();
         for &id in listed {
-            ids.push(check_id("tokenizer.ggml.eos_token_ids", id, self.len())?);
+            ids.push(check_id("tokenizer.ggml.eos_token_ids", i64::from(id), self.len())?);
         }
         let with_role = self.special.iter().filter(|(role, _)| role.ends_generation());
         ids.extend(with_role.map(|&(_, id)| id));

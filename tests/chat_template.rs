@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use engine::Error;
-use engine::text::{ChatTemplate, Message, RenderOptions};
+use engine::gguf::Gguf;
+use engine::text::{ChatTemplate, Message, RenderOptions, Tokenizer, VocabSource};
 use serde_json::{Map, Value, json};
 
 fn root() -> &'static Path {
@@ -138,6 +139,20 @@ fn prompt_converts_what_clients_send() {
         prompt(continued),
         "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\nThe answer is\n"
     );
+}
+
+#[test]
+fn a_model_file_brings_its_template() {
+    let path = root().join("tests/fixtures/models/tiny-qwen35.gguf");
+    let mut source = VocabSource::from_gguf(&Gguf::open(path).unwrap()).unwrap();
+    let tokenizer = Tokenizer::new(&source).unwrap();
+    let template = ChatTemplate::of_model(&source, &tokenizer).unwrap();
+    let text = template.prompt(&[Message::new("user", "Hi")], &RenderOptions::default()).unwrap();
+    assert_eq!(text, "<|im_start|>user\nHi<|im_end|>\n");
+
+    source.chat_template = None;
+    let error = ChatTemplate::of_model(&source, &tokenizer).err().unwrap();
+    assert!(sentence(error).contains("no tokenizer.chat_template"));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 mod devices;
 mod inspect;
 mod output;
+mod tokenize;
 
 use std::{ffi::OsString, process::ExitCode};
 
@@ -27,6 +28,10 @@ enum Command {
     /// Show what a GGUF file holds, and what of it cannot run
     #[command(alias = "info")]
     Inspect(inspect::InspectArgs),
+    /// Show the tokens of a text
+    Tokenize(tokenize::TokenizeArgs),
+    /// Show the text of tokens
+    Detokenize(tokenize::DetokenizeArgs),
 }
 
 impl Command {
@@ -34,6 +39,8 @@ impl Command {
         match self {
             Self::Devices(args) => devices::run(&args),
             Self::Inspect(args) => inspect::run(&args),
+            Self::Tokenize(args) => tokenize::tokenize(&args),
+            Self::Detokenize(args) => tokenize::detokenize(&args),
         }
     }
 }

@@ -124,7 +124,11 @@ mod tests {
     fn split(pre: PreTokenizer, text: &str) -> Vec<String> {
         let mut pieces = Vec::new();
         let splitter = Splitter::new(pre).unwrap();
-        splitter.split(text, |piece| Ok(pieces.push(piece.to_owned()))).unwrap();
+        let result = splitter.split(text, |piece| {
+            pieces.push(piece.to_owned());
+            Ok(())
+        });
+        result.unwrap();
         pieces
     }
 

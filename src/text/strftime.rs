@@ -82,7 +82,9 @@ fn civil(mut days: u64) -> (u64, u64, u64, u64) {
     // Whole Gregorian cycles first, so that the loop over years is short.
     let mut year = 1970 + days / 146_097 * 400;
     days %= 146_097;
-    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let is_leap = |year: u64| {
+        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+    };
     let mut left = days;
     while left >= 365 + u64::from(is_leap(year)) {
         left -= 365 + u64::from(is_leap(year));

@@ -6,7 +6,7 @@ use minijinja::{Environment, ErrorKind, Value};
 
 use super::jinja::{self, Raised};
 use super::message::{self, Message};
-use super::python;
+use super::{SpecialToken, Tokenizer, VocabSource, python};
 use crate::{Error, Result};
 
 /// Work one rendering may do: about one instruction or 64 bytes made each, so this bounds time and
@@ -64,6 +64,22 @@ impl ChatTemplate {
             Ok(env)
         })?;
         Ok(Self { env, bos: bos.to_owned(), eos: eos.to_owned() })
+    }
+
+    /// The template of a model file.
+    ///
+    /// # Errors
+    /// The file has none, or it does not compile.
+    pub fn of_model(source: &VocabSource, tokenizer: &Tokenizer) -> Result<Self> {
+        let template = source.chat_template.as_deref().ok_or_else(|| {
+            Error::Template(
+                "the file has no tokenizer.chat_template; pass --chat-template chatml to use the \
+                 plain ChatML format, or --raw for none"
+                    .into(),
+            )
+        })?;
+        let text = |role| tokenizer.special_text(role);
+        Self::new(template, &text(SpecialToken::Bos), &text(SpecialToken::Eos))
     }
 
     /// The built-in ChatML template.

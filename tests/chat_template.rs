@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use engine::Error;
 use engine::gguf::Gguf;
 use engine::text::{ChatTemplate, Message, RenderOptions, Tokenizer, VocabSource};
+use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 fn root() -> &'static Path {
@@ -236,5 +237,32 @@ fn depth_does_not_exhaust_the_stack() {
         let source = format!("{{{{ {}1{} }}}}", open.repeat(n), close.repeat(n));
         // An error or a text, but no crash.
         drop(render(&source));
+    }
+}
+
+proptest! {
+    /// Whatever a template is made of, it renders or fails with a sentence.
+    #[test]
+    fn random_templates_do_not_panic(parts in prop::collection::vec(
+        prop_oneof![
+            prop::sample::select(vec![
+                "{{ ", " }}", "{% ", " %}", "{%- ", " -%}", "{# ", " #}", "for m in ", "messages", "endfor",
+                "if ", "endif", "else", "set a = ", "macro f(x)", "endmacro", "f(1)", "generation",
+                "endgeneration", "raw", "m.role", "m.content", "[::-1]", "[0]", "[-1]", "|tojson(indent=2)",
+                "|string", "|int", "|trim", "|length", "|default(1)", "|join(',')", " ~ ", " + ", " * 9",
+                "'é'", "1e-5", "99999999999999999999", "none", "a", "(", ")", "[", "]", "{", "}", ",", "\n",
+                ".split('')", ".strip('é')", "strftime_now('%Y%')", "raise_exception('x')", "range(3)",
+                "namespace(a=1)", " is defined", " in ", " not ", " if ", " else ", "loop.index",
+            ]).prop_map(str::to_owned),
+            r"\PC{0,3}",
+        ],
+        0..25,
+    )) {
+        let conversation = [Message::new("user", "Hé"), Message::new("assistant", "")];
+        let rendered = ChatTemplate::new(&parts.concat(), "", "")
+            .and_then(|template| template.render(&conversation, &RenderOptions::default()));
+        if let Err(error) = rendered {
+            prop_assert_ne!(sentence(error), "rendering it failed");
+        }
     }
 }

@@ -1,8 +1,8 @@
 // y[t][o] = epilogue(sum_i W[o][i] x[t][i]) for at most $N rows of x (spec/architectures.md, matrix
 // convention). Reads each weight once for all of them: bound by the weights' bytes.
 //
-// $LANES invocations share a row, unit by unit; each works on $ROWS rows, so that x is loaded once
-// for all of these. Their sums meet in workgroup memory, added in the same order wherever the row
+// $LANES invocations share a row, unit by unit; each works on two rows, so that x is loaded once
+// for both. Their sums meet in workgroup memory, added in the same order wherever the row
 // lies: results do not depend on how the matrix is split.
 //
 // With `experts` a workgroup works for one pair (token, slot): W is the expert's part of a stack,
@@ -17,7 +17,7 @@
 
 const WG: u32 = 64u;
 const N: u32 = $N;
-const ROWS: u32 = $ROWS;
+const ROWS: u32 = 2u;
 const LANES: u32 = $LANES;
 const TILE: u32 = WG / LANES * ROWS;  // rows a workgroup, even
 const UNITS: u32 = BLOCK / 32u;
@@ -57,16 +57,24 @@ fn main(
     for (var u = lane; u < p.part.row_blocks * UNITS; u += LANES) {
         let block = u / UNITS;
         let unit = u % UNITS;
-        let i = block * BLOCK + run_start(unit, 0u);
-        let j = block * BLOCK + run_start(unit, 1u);
-        for (var r = 0u; r < ROWS; r++) {
-            let a = load_run(base[r] + block, unit, 0u);
-            let b = load_run(base[r] + block, unit, 1u);
+        for (var side = 0u; side < 2u; side++) {
+            var runs: array<mat4x4<f32>, ROWS>;
+            for (var r = 0u; r < ROWS; r++) {
+                runs[r] = load_run(base[r] + block, unit, side);
+            }
+            let i = block * BLOCK + run_start(unit, side);
             for (var t = 0u; t < N; t++) {
 #if !experts
                 let x_row = min(t, p.n - 1u);
 #endif
-                sums[r * N + t] += run_dot(a, x_row, i) + run_dot(b, x_row, j);
+                let x0 = x4(x_row, i);
+                let x1 = x4(x_row, i + 4u);
+                let x2 = x4(x_row, i + 8u);
+                let x3 = x4(x_row, i + 12u);
+                for (var r = 0u; r < ROWS; r++) {
+                    sums[r * N + t] += dot(runs[r][0], x0) + dot(runs[r][1], x1)
+                        + dot(runs[r][2], x2) + dot(runs[r][3], x3);
+                }
             }
         }
     }
@@ -91,11 +99,6 @@ fn main(
             y[(y_row * p.n_out + o) / 2u] = silu(v) * total(i % TILE + 1u, i / TILE);
         }
     }
-}
-
-fn run_dot(weights: mat4x4<f32>, row: u32, i: u32) -> f32 {
-    return dot(weights[0], x4(row, i)) + dot(weights[1], x4(row, i + 4u))
-        + dot(weights[2], x4(row, i + 8u)) + dot(weights[3], x4(row, i + 12u));
 }
 
 // The sum of row `row` of the tile for x row t.

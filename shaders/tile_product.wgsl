@@ -21,8 +21,10 @@ const TM: u32 = $TM;
 const WG: u32 = TM * TN / 16u;
 const UNITS: u32 = BLOCK / 32u;
 
-var<workgroup> w_tile: array<vec4<f32>, 32u * TN / 4u>;  // [weight of the unit][row / 4]
-var<workgroup> x_tile: array<vec4<f32>, 32u * TM / 4u>;  // [weight of the unit][x row / 4]
+// First [weight of the unit][row of W / 4], then from X on [weight of the unit][row of x / 4]; in
+// the end the products, [row of x][row of W / 4].
+const X: u32 = 32u * TN / 4u;
+var<workgroup> tile: array<vec4<f32>, X + 32u * TM / 4u>;
 
 @compute @workgroup_size(WG)
 fn main(
@@ -33,9 +35,9 @@ fn main(
     let workgroup = flat_workgroup(id, groups);
 #if experts
     // Entry 0 holds the number of tiles, the grid is for the most there can be.
-    let tile = workgroup / p.row_tiles;
-    if tile >= tiles[0].x { return; }
-    let entry = tiles[tile + 1u];
+    let number = workgroup / p.row_tiles;
+    if number >= tiles[0].x { return; }
+    let entry = tiles[number + 1u];
     let top = entry.x * p.n_out;
     let start = top + workgroup % p.row_tiles * TN;
     let first = entry.y;
@@ -72,65 +74,58 @@ fn main(
         workgroupBarrier();
         for (var side = local / TN; side < 2u; side += max(WG / TN, 1u)) {
             let run = load_run(base + block, unit, side);
-            put_w(16u * side, w_slot, run[0]);
-            put_w(16u * side + 4u, w_slot, run[1]);
-            put_w(16u * side + 8u, w_slot, run[2]);
-            put_w(16u * side + 12u, w_slot, run[3]);
+            let i = 16u * side * (TN / 4u) + w_slot / 4u;
+            put(i, TN / 4u, w_slot % 4u, run[0]);
+            put(i + TN, TN / 4u, w_slot % 4u, run[1]);
+            put(i + 2u * TN, TN / 4u, w_slot % 4u, run[2]);
+            put(i + 3u * TN, TN / 4u, w_slot % 4u, run[3]);
         }
         for (var c = local / TM; c < 8u; c += WG / TM) {
             let i = block * BLOCK + run_start(unit, c >> 2u) + 4u * (c & 3u);
-            put_x(4u * c, x_slot, x4(x_row, i));
+            put(X + c * TM + x_slot / 4u, TM / 4u, x_slot % 4u, x4(x_row, i));
         }
         workgroupBarrier();
-        for (var k = 0u; k < 32u; k++) {
-            let a = w_tile[k * (TN / 4u) + w_four];
-            let b = x_tile[k * (TM / 4u) + x_four];
-            sums[0] += a * b.x;
-            sums[1] += a * b.y;
-            sums[2] += a * b.z;
-            sums[3] += a * b.w;
+        for (var k = 0u; k < 32u; k += 4u) {
+            // Short enough for compilers to unroll.
+            for (var j = 0u; j < 4u; j++) {
+                let a = tile[(k + j) * (TN / 4u) + w_four];
+                let b = tile[X + (k + j) * (TM / 4u) + x_four];
+                sums[0] += a * b.x;
+                sums[1] += a * b.y;
+                sums[2] += a * b.z;
+                sums[3] += a * b.w;
+            }
         }
     }
-    let row = start + 4u * w_four;
-    write(sums[0], row, low, high, top, first, 4u * x_four, count);
-    write(sums[1], row, low, high, top, first, 4u * x_four + 1u, count);
-    write(sums[2], row, low, high, top, first, 4u * x_four + 2u, count);
-    write(sums[3], row, low, high, top, first, 4u * x_four + 3u, count);
-}
 
-fn put_w(k: u32, slot: u32, v: vec4<f32>) {
-    let i = k * (TN / 4u) + slot / 4u;
-    w_tile[i][slot % 4u] = v.x;
-    w_tile[i + TN / 4u][slot % 4u] = v.y;
-    w_tile[i + 2u * (TN / 4u)][slot % 4u] = v.z;
-    w_tile[i + 3u * (TN / 4u)][slot % 4u] = v.w;
-}
-
-fn put_x(k: u32, slot: u32, v: vec4<f32>) {
-    let i = k * (TM / 4u) + slot / 4u;
-    x_tile[i][slot % 4u] = v.x;
-    x_tile[i + TM / 4u][slot % 4u] = v.y;
-    x_tile[i + 2u * (TM / 4u)][slot % 4u] = v.z;
-    x_tile[i + 3u * (TM / 4u)][slot % 4u] = v.w;
-}
-
-// Finishes four rows of W from `row` on, for x row `m` of `count` in the tile.
-fn write(v: vec4<f32>, row: u32, low: u32, high: u32, top: u32, first: u32, m: u32, count: u32) {
-    if m >= count { return; }
-#if experts
-    let y_row = pairs[first + m];
-#else
-    let y_row = first + m;
-#endif
-    let i = y_row * p.n_out + row - top;
-    if p.epilogue == GATED {
-        // n_out, and the parts' first rows, are even.
-        if row >= low && row < high { y[i / 2u] = silu(v.x) * v.y; }
-        if row + 2u >= low && row + 2u < high { y[i / 2u + 1u] = silu(v.z) * v.w; }
-        return;
+    // By way of workgroup memory, so that neighbours write neighbours.
+    workgroupBarrier();
+    for (var m = 0u; m < 4u; m++) {
+        tile[(4u * x_four + m) * (TN / 4u) + w_four] = sums[m];
     }
-    if row >= low && row < high { finish(i, v.x); }
-    if row + 1u >= low && row + 1u < high { finish(i + 1u, v.y); }
-    if row + 2u >= low && row + 2u < high { finish(i + 2u, v.z); }
-    if row + 3u >= low && row + 3u < high { finish(i + 3u, v.w); }
+    workgroupBarrier();
+    for (var i = local; i < TN * count; i += WG) {
+        let row = start + i % TN;
+        if row < low || row >= high { continue; }
+#if experts
+        let y_row = pairs[first + i / TN];
+#else
+        let y_row = first + i / TN;
+#endif
+        let o = y_row * p.n_out + row - top;
+        let v = tile[i / 4u][i % 4u];
+        if p.epilogue != GATED {
+            finish(o, v);
+        } else if o % 2u == 0u {
+            y[o / 2u] = silu(v) * tile[i / 4u][i % 4u + 1u];
+        }
+    }
+}
+
+// Spreads v over four entries `step` apart, component `slot` of each.
+fn put(i: u32, step: u32, slot: u32, v: vec4<f32>) {
+    tile[i][slot] = v.x;
+    tile[i + step][slot] = v.y;
+    tile[i + 2u * step][slot] = v.z;
+    tile[i + 3u * step][slot] = v.w;
 }

@@ -13,9 +13,9 @@ fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
     let n = (w[block] >> vec4(4u * side)) & vec4(0x0f0f0f0fu);
     let d = scale_of(p.part.blocks, block);
     return mat4x4<f32>(
-        d * (vec4<f32>(unpack4xU8(n.x)) - 8.0),
-        d * (vec4<f32>(unpack4xU8(n.y)) - 8.0),
-        d * (vec4<f32>(unpack4xU8(n.z)) - 8.0),
-        d * (vec4<f32>(unpack4xU8(n.w)) - 8.0),
+        d * vec4<f32>(unpack4xU8(n.x)) - 8.0 * d,
+        d * vec4<f32>(unpack4xU8(n.y)) - 8.0 * d,
+        d * vec4<f32>(unpack4xU8(n.z)) - 8.0 * d,
+        d * vec4<f32>(unpack4xU8(n.w)) - 8.0 * d,
     );
 }

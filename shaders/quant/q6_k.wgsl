@@ -20,9 +20,9 @@ fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
     let sc = i32(w[i + 12u][n >> 2u] << (24u - 8u * (n & 3u))) >> 24u;
     let d = scale_of(13u * p.part.blocks, block) * f32(sc);
     return mat4x4<f32>(
-        d * (vec4<f32>(unpack4xU8(q.x)) - 32.0),
-        d * (vec4<f32>(unpack4xU8(q.y)) - 32.0),
-        d * (vec4<f32>(unpack4xU8(q.z)) - 32.0),
-        d * (vec4<f32>(unpack4xU8(q.w)) - 32.0),
+        d * vec4<f32>(unpack4xU8(q.x)) - 32.0 * d,
+        d * vec4<f32>(unpack4xU8(q.y)) - 32.0 * d,
+        d * vec4<f32>(unpack4xU8(q.z)) - 32.0 * d,
+        d * vec4<f32>(unpack4xU8(q.w)) - 32.0 * d,
     );
 }

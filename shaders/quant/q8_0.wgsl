@@ -9,12 +9,14 @@ fn run_start(unit: u32, side: u32) -> u32 {
 }
 
 fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
-    let q = w[2u * block + side];
+    // Bytes without a sign convert in one instruction on some devices: q + 128, then the scale's
+    // product with 128 taken off again.
+    let q = w[2u * block + side] ^ vec4(0x80808080u);
     let d = scale_of(2u * p.part.blocks, block);
     return mat4x4<f32>(
-        d * vec4<f32>(unpack4xI8(q.x)),
-        d * vec4<f32>(unpack4xI8(q.y)),
-        d * vec4<f32>(unpack4xI8(q.z)),
-        d * vec4<f32>(unpack4xI8(q.w)),
+        d * vec4<f32>(unpack4xU8(q.x)) - 128.0 * d,
+        d * vec4<f32>(unpack4xU8(q.y)) - 128.0 * d,
+        d * vec4<f32>(unpack4xU8(q.z)) - 128.0 * d,
+        d * vec4<f32>(unpack4xU8(q.w)) - 128.0 * d,
     );
 }

@@ -10,11 +10,13 @@ fn silu(v: f32) -> f32 {
     return v / (1.0 + exp(-v));
 }
 
-fn finish(i: u32, v: f32) {
+fn finish(i: u32, product: f32) {
+    var v = product;
     switch p.epilogue {
-        case ADD: { y[i] += v; }
-        case SILU: { y[i] = silu(v); }
-        case MULTIPLY: { y[i] *= v; }
-        default: { y[i] = v; }
+        case ADD: { v += y[i]; }
+        case SILU: { v = silu(v); }
+        case MULTIPLY: { v *= y[i]; }
+        default: {}
     }
+    y[i] = v;
 }

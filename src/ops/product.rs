@@ -122,6 +122,8 @@ struct Params {
 const TILE_ROWS: u32 = 64;
 /// Invocations of a mat-vec workgroup.
 const MAT_VEC: u32 = 64;
+/// Rows of W that one of them works on.
+const MAT_VEC_ROWS: u32 = 2;
 
 impl Product<'_> {
     /// Adds the dispatches, one a part of W. The caller has checked x.
@@ -172,9 +174,9 @@ impl Product<'_> {
 
     /// The variant for `columns` rows of x, and its tile of W's rows.
     fn mat_vec(&self, columns: u32) -> (Variant, u32) {
-        let (lanes, rows) = mat_vec_shape(self.w, columns);
-        let variant = self.variant("mat_vec").number("N", columns);
-        (variant.number("ROWS", rows).number("LANES", lanes), MAT_VEC / lanes * rows)
+        let lanes = mat_vec_lanes(self.w);
+        let variant = self.variant("mat_vec").number("N", columns).number("LANES", lanes);
+        (variant, MAT_VEC / lanes * MAT_VEC_ROWS)
     }
 
     fn tiled(&self, size: u32) -> Variant {
@@ -209,16 +211,12 @@ impl Product<'_> {
     }
 }
 
-/// Invocations a row and rows an invocation: by the whole matrix, never by a part of it, so that
+/// Invocations that share a row in the mat-vec: by the whole matrix, never by a part of it, so that
 /// sums do not depend on the split.
-fn mat_vec_shape(w: &Matrix, columns: u32) -> (u32, u32) {
-    let units = w.n_in.div_ceil(32);
+fn mat_vec_lanes(w: &Matrix) -> u32 {
     // Few rows: more invocations on each, to fill the device.
     let most = if w.n_out < 1024 { 32 } else { 16 };
-    let lanes = units.next_power_of_two().clamp(8, most);
-    // Sums and weights of all rows are kept in registers.
-    let rows = if columns == 1 { 4 } else { 2 };
-    (lanes, rows)
+    w.n_in.div_ceil(32).next_power_of_two().clamp(8, most)
 }
 
 /// Rows of x in a tile: the largest that the device has room for and `n` rows fill.

@@ -1,6 +1,7 @@
 //! A portable LLM inference engine for the hybrid Qwen models.
 
 pub mod error;
+pub mod generate;
 pub mod gguf;
 pub mod gpu;
 pub mod kv;

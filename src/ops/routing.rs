@@ -10,9 +10,9 @@ use crate::{
 /// Which experts each token goes to, best first, and with what weights.
 #[derive(Clone, Debug)]
 pub struct Routing {
-    /// u32 [n][k]: expert of each slot.
+    /// u32 `[n][k]`: expert of each slot.
     pub ids: Buf,
-    /// [n][k]: weight of each slot.
+    /// `[n][k]`: weight of each slot.
     pub weights: Tensor,
 }
 

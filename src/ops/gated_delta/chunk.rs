@@ -21,9 +21,9 @@ pub struct GatedDeltaScratch(Option<Prepared>);
 
 #[derive(Clone, Debug)]
 struct Prepared {
-    /// f32 [V][chunk][2 d_k + d_v + C][C]: U, W, scaled q and P, each column by column.
+    /// f32 `[V][chunk][2 d_k + d_v + C][C]`: U, W, scaled q and P, each column by column.
     parts: Buf,
-    /// f32 [V][chunk][C + 1]: scale of each token's k, then the decay over the chunk.
+    /// f32 `[V][chunk][C + 1]`: scale of each token's k, then the decay over the chunk.
     scales: Buf,
     /// Chunks there is room for.
     chunks: u32,

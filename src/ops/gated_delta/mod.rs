@@ -5,8 +5,8 @@
 //! S ← e^g S;  δ = β (v − Sᵀk);  S ← S + k δᵀ;  o = Sᵀq
 //! ```
 //!
-//! Two forms give the same result: [`step`] token by token with the state in registers, for
-//! decoding, and [`chunk`] with matrix products over 64 tokens at a time, for prefill.
+//! Two forms give the same result: `step` goes token by token with the state in registers, for
+//! decoding, and `chunk` uses matrix products over 64 tokens at a time, for prefill.
 
 mod chunk;
 mod step;

@@ -10,6 +10,7 @@
 
 #import shared/grid
 #import shared/product
+#import shared/row_sums
 
 #if experts
 @group(0) @binding(3) var<storage, read> ids: array<u32>;          // [token][slot] experts
@@ -20,7 +21,6 @@ const N: u32 = $N;
 const ROWS: u32 = 2u;
 const LANES: u32 = $LANES;
 const TILE: u32 = WG / LANES * ROWS;  // rows a workgroup, even
-const UNITS: u32 = BLOCK / 32u;
 
 var<workgroup> partial: array<f32, ROWS * N * WG>;
 
@@ -36,7 +36,6 @@ fn main(
     if pair >= p.n { return; }
     let top = min(ids[p.first + pair], p.n_expert - 1u) * p.n_out;
     let start = top + workgroup % p.row_tiles * TILE;
-    let x_row = p.x_first + pair / p.share;
 #else
     let top = 0u;
     let start = p.part.first_row + workgroup * TILE;
@@ -53,31 +52,15 @@ fn main(
         let row = clamp(start + group * ROWS + r, low, high - 1u) - p.part.first_row;
         base[r] = row * p.part.row_blocks;
     }
-    var sums: array<f32, ROWS * N>;
-    for (var u = lane; u < p.part.row_blocks * UNITS; u += LANES) {
-        let block = u / UNITS;
-        let unit = u % UNITS;
-        for (var side = 0u; side < 2u; side++) {
-            var runs: array<mat4x4<f32>, ROWS>;
-            for (var r = 0u; r < ROWS; r++) {
-                runs[r] = load_run(base[r] + block, unit, side);
-            }
-            let i = block * BLOCK + run_start(unit, side);
-            for (var t = 0u; t < N; t++) {
-#if !experts
-                let x_row = min(t, p.n - 1u);
+    var x_rows: array<u32, N>;
+    for (var t = 0u; t < N; t++) {
+#if experts
+        x_rows[t] = p.x_first + pair / p.share;
+#else
+        x_rows[t] = min(t, p.n - 1u);
 #endif
-                let x0 = x4(x_row, i);
-                let x1 = x4(x_row, i + 4u);
-                let x2 = x4(x_row, i + 8u);
-                let x3 = x4(x_row, i + 12u);
-                for (var r = 0u; r < ROWS; r++) {
-                    sums[r * N + t] += dot(runs[r][0], x0) + dot(runs[r][1], x1)
-                        + dot(runs[r][2], x2) + dot(runs[r][3], x3);
-                }
-            }
-        }
     }
+    let sums = row_sums(lane, base, x_rows);
     for (var s = 0u; s < ROWS * N; s++) {
         partial[s * WG + local] = sums[s];
     }

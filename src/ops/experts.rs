@@ -6,9 +6,11 @@
 //! for all its tokens.
 
 use super::{
-    Matrix, Routing, Tensor,
+    Matrix, MatrixPart, Routing, Tensor,
     gated_product::GateUp,
-    product::{Epilogue, FEW, Order, Pairs, Product, Rows, tile_of_x},
+    product::{
+        Epilogue, FEW, MAT_VEC, MAT_VEC_ROWS, Order, Pairs, Product, Rows, mat_vec_lanes, tile_of_x,
+    },
 };
 use crate::{
     Error, Result,
@@ -45,6 +47,8 @@ pub struct ExpertScratch {
 /// Pairs in the smallest tile: there are the most of these.
 const SMALLEST_TILE: u32 = 16;
 const WORKGROUP: u64 = 64;
+/// Slots whose sums fit workgroup memory in `expert_down.wgsl`.
+const MOST_SLOTS: u32 = 32;
 
 impl ExpertScratch {
     /// Room for `max_n` tokens of `k` experts, or for as many as a binding holds: the others then
@@ -160,10 +164,46 @@ impl Pass<'_> {
             Pairs { ids: &self.routing.ids, first: first * k, x_first: first, share: k };
         let rows = Rows::Pairs(of_tokens, order);
         gate_up.record_rows(rec, "expert_gate_up", self.x, &scratch.h, n, rows)?;
-        let rows = Rows::Pairs(Pairs { x_first: 0, share: 1, ..of_tokens }, order);
+        let of_h = Pairs { x_first: 0, share: 1, ..of_tokens };
+        let rows = Rows::Pairs(of_h, order);
         let (op, epilogue) = ("expert_down", Epilogue::Store);
-        Product { op, w: down, x: &scratch.h, y: &scratch.d, n, epilogue, rows }.record(rec)?;
-        self.combine(rec)
+        let each = Product { op, w: down, x: &scratch.h, y: &scratch.d, n, epilogue, rows };
+        match down.parts.as_slice() {
+            // The rows of a token's experts are all in one place.
+            [part] if self.few && k <= MOST_SLOTS => {
+                let rows = Rows::Pairs(Pairs { share: k, ..of_h }, Order::Given);
+                self.down_and_combine(rec, part, &Product { y: self.y, n: self.n, rows, ..each })
+            }
+            _ => {
+                each.record(rec)?;
+                self.combine(rec)
+            }
+        }
+    }
+
+    /// Few tokens: all slots of one and their weighted sum in one dispatch.
+    fn down_and_combine(
+        &self,
+        rec: &mut Recorder,
+        part: &MatrixPart,
+        product: &Product<'_>,
+    ) -> Result<()> {
+        let lanes = mat_vec_lanes(product.w);
+        let variant = Variant::new("expert_down")
+            .choose("format", product.w.planes.format)
+            .flag("odd", product.w.odd())
+            .number("LANES", lanes)
+            .number("SLOTS", self.k.next_multiple_of(MAT_VEC / lanes));
+        let params = product.params(part, MAT_VEC_ROWS);
+        let bindings = [
+            (&part.buf).into(),
+            (&product.x.buf).into(),
+            (&product.y.buf).into(),
+            (&self.routing.ids).into(),
+            (&self.routing.weights.buf).into(),
+        ];
+        let grid = Grid::Flat(u64::from(params.row_tiles) * u64::from(self.n));
+        rec.dispatch(product.op, &variant, &bindings, &params, grid)
     }
 
     /// Sorts the pairs by expert.
@@ -316,7 +356,7 @@ mod tests {
     fn every_token_on_every_expert() {
         each_device(|t| {
             let all = Case { k: 6, ..SMALL };
-            for n in [1, 20] {
+            for n in [2, 20] {
                 let ids: Vec<u32> = (0..n).flat_map(|t| (0..6).map(move |s| (t + s) % 6)).collect();
                 all.check(t, n as usize, &ids);
             }
@@ -326,7 +366,7 @@ mod tests {
     #[test]
     fn split_stacks_give_the_same_bits_and_small_scratch_takes_several_passes() {
         let (whole, small) = (TestDevice::with_binding(1 << 20), TestDevice::with_binding(6144));
-        for n in [1, 20] {
+        for n in [2, 20] {
             let ids = choose(n, 2, 6);
             let (one, want) = SMALL.run(&whole, n, &ids);
             let (many, _) = SMALL.run(&small, n, &ids);

@@ -105,7 +105,7 @@ pub(super) enum Order<'a> {
 /// `struct Params` of `shared/product.wgsl`.
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
-struct Params {
+pub(super) struct Params {
     part: PartParams,
     n_in: u32,
     n_out: u32,
@@ -115,15 +115,15 @@ struct Params {
     first: u32,
     x_first: u32,
     share: u32,
-    row_tiles: u32,
+    pub(super) row_tiles: u32,
 }
 
 /// Rows of W in a tile of the tiled product.
 const TILE_ROWS: u32 = 64;
 /// Invocations of a mat-vec workgroup.
-const MAT_VEC: u32 = 64;
+pub(super) const MAT_VEC: u32 = 64;
 /// Rows of W that one of them works on.
-const MAT_VEC_ROWS: u32 = 2;
+pub(super) const MAT_VEC_ROWS: u32 = 2;
 
 impl Product<'_> {
     /// Adds the dispatches, one a part of W. The caller has checked x.
@@ -190,7 +190,7 @@ impl Product<'_> {
             .flag("experts", matches!(self.rows, Rows::Pairs(..)))
     }
 
-    fn params(&self, part: &MatrixPart, tile: u32) -> Params {
+    pub(super) fn params(&self, part: &MatrixPart, tile: u32) -> Params {
         // The rows of any expert may lie in any part.
         let (rows, first, x_first, share) = match self.rows {
             Rows::Same => (part.rows, 0, 0, 1),
@@ -213,7 +213,7 @@ impl Product<'_> {
 
 /// Invocations that share a row in the mat-vec: by the whole matrix, never by a part of it, so that
 /// sums do not depend on the split.
-fn mat_vec_lanes(w: &Matrix) -> u32 {
+pub(super) fn mat_vec_lanes(w: &Matrix) -> u32 {
     // Few rows: more invocations on each, to fill the device.
     let most = if w.n_out < 1024 { 32 } else { 16 };
     w.n_in.div_ceil(32).next_power_of_two().clamp(8, most)

@@ -1,0 +1,61 @@
+// y[t][o] += sum_s weights[t][s] * sum_i W_e[o][i] x[t][s][i], e the expert of slot s
+// (spec/architectures.md 1.5), for few tokens: all slots of a token in one workgroup, two rows of W
+// each. Reads each chosen expert's weights once a token. Sums in the order of `mat_vec.wgsl` and
+// `expert_combine.wgsl`, which stand in for it where W is split, so results are the same.
+
+#import shared/grid
+#import shared/product
+#import shared/row_sums
+
+@group(0) @binding(3) var<storage, read> ids: array<u32>;        // [token][slot] experts
+@group(0) @binding(4) var<storage, read> weights: array<f32>;    // [token][slot]
+
+const WG: u32 = 64u;
+const N: u32 = 1u;
+const ROWS: u32 = 2u;
+const LANES: u32 = $LANES;
+const GROUPS: u32 = WG / LANES;  // slots at a time
+const SLOTS: u32 = $SLOTS;       // no fewer than p.share, a multiple of GROUPS
+
+var<workgroup> partial: array<f32, SLOTS * LANES * ROWS>;
+var<workgroup> totals: array<f32, SLOTS * ROWS>;
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(local_invocation_index) local: u32,
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+) {
+    let workgroup = flat_workgroup(id, groups);
+    let t = workgroup / p.row_tiles;
+    if t >= p.n { return; }
+    let start = workgroup % p.row_tiles * ROWS;
+    let slots = p.share;
+    let first = p.first + t * slots;
+
+    for (var slot = local / LANES; slot < slots; slot += GROUPS) {
+        let top = min(ids[first + slot], p.n_expert - 1u) * p.n_out;
+        var base: array<u32, ROWS>;
+        for (var r = 0u; r < ROWS; r++) {
+            base[r] = (top + min(start + r, p.n_out - 1u)) * p.part.row_blocks;
+        }
+        let x_rows = array<u32, N>(t * slots + slot);
+        let sums = row_sums(local % LANES, base, x_rows);
+        for (var r = 0u; r < ROWS; r++) {
+            partial[(slot * ROWS + r) * LANES + local % LANES] = sums[r];
+        }
+    }
+    workgroupBarrier();
+    for (var i = local; i < slots * ROWS; i += WG) {
+        var sum = 0.0;
+        for (var l = 0u; l < LANES; l++) { sum += partial[i * LANES + l]; }
+        totals[i] = sum;
+    }
+    workgroupBarrier();
+    let row = start + local;
+    if local < ROWS && row < p.n_out {
+        var sum = 0.0;
+        for (var s = 0u; s < slots; s++) { sum += weights[first + s] * totals[s * ROWS + local]; }
+        y[(p.first / slots + t) * p.n_out + row] += sum;
+    }
+}

@@ -1,5 +1,51 @@
-//! A portable LLM inference engine for the hybrid Qwen models.
+//! A portable LLM inference engine for the hybrid Qwen models, in Rust on wgpu with its compute
+//! in WGSL.
+//!
+//! # Bird's eye
+//!
+//! ```text
+//! file ──mmap──▶ gguf ──▶ model config + tensor table ──▶ weights on the device
+//! prompt ─▶ text (template, tokenizer) ─▶ engine ─▶ model (records ops) ─▶ gpu ─▶ logits
+//!                                          │ reads and writes                       │
+//!                                          ▼                                        ▼
+//!                        sequence: tokens · recurrent state · kv segments    sample ─▶ text
+//! ```
+//!
+//! A [`sequence::Sequence`] owns all that is remembered of one conversation. A
+//! [`sequence::Checkpoint`] is a copy of its fixed-size part and a position. Nothing else in the
+//! engine remembers tokens.
+//!
+//! A step is recorded once per shape as a list of dispatches and replayed. What changes from
+//! step to step (token ids, positions, the cosines and sines of the positions) is written to
+//! small buffers, so decoding a token costs three small writes, one submission and one read.
+//!
+//! # Where things are
+//!
+//! | | |
+//! |---|---|
+//! | [`gguf`] | files: metadata, tensor table, tensor data; a writer |
+//! | [`quant`] | one file per block format: layout, reference dequantisation, device layout |
+//! | [`gpu`] | device choice, buffers, kernels, recording, submission, timing |
+//! | [`shader`] | preprocessing, variants and reflection of `shaders/*.wgsl` |
+//! | [`ops`] | one file per op: validate, choose variant and workgroups, record; tests beside it |
+//! | [`kv`] | keys and values in segments |
+//! | [`model`] | configuration, weights, state, the forward pass as a list of ops |
+//! | [`engine`] | steps of sequences: prefill, decode, logits |
+//! | [`text`] | tokenizer, chat template, streaming decode, stop strings |
+//! | [`sample`] | the sampler chain |
+//!
+//! # Invariants
+//!
+//! - `model` never sees wgpu: it records ops over buffer handles. Only `gpu` submits.
+//! - `ops` decide shapes and workgroup counts; shaders never do.
+//! - After the first decode step nothing creates a pipeline, buffer or bind group, until the
+//!   conversation outgrows its KV segments (`tests/decode_is_static.rs`).
+//! - Every shader variant is listed in `shaders/variants.txt` and valid under WebGPU's default
+//!   limits without optional features, or is the `subgroup` twin of one that is.
+//! - No result depends on what a buffer held before: tests run with every buffer full of NaN.
+//! - A file, flag or request that is wrong is an [`Error`] that names it, never a panic.
 
+pub mod engine;
 pub mod error;
 pub mod generate;
 pub mod gguf;
@@ -9,8 +55,10 @@ pub mod model;
 pub mod ops;
 pub mod quant;
 pub mod sample;
+pub mod sequence;
 pub mod shader;
 pub mod text;
 
+pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};
 pub use gguf::Gguf;

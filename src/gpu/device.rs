@@ -243,6 +243,14 @@ impl Gpu {
         self.0.queue.submit([encoder.finish()]);
     }
 
+    /// Waits until everything submitted is done.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed.
+    pub fn finish(&self) -> Result<()> {
+        self.wait(None)
+    }
+
     /// Waits for a submission, or for all.
     pub(super) fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
         let wait = wgpu::PollType::Wait { submission_index: submission, timeout: None };

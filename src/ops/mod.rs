@@ -2,7 +2,9 @@
 //! records. The same stem names shader, op and tests. Every op is tested against a plain f64
 //! computation over random inputs and odd sizes, on every device of [`testing`].
 
+pub mod argmax;
 pub mod attention;
+pub mod bias;
 pub mod causal_conv;
 pub mod embed_rows;
 pub mod experts;

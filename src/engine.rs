@@ -1,0 +1,432 @@
+//! The engine: a model on a device, and the steps that sequences take through it. One narrow
+//! interface for the command line, the server, benches and tests.
+
+use crate::{
+    Error, Result,
+    gguf::Gguf,
+    gpu::{
+        AdapterReport, Counters, DeviceOptions, Gpu, MemoryReport, Profile, Readback, Recorder,
+        Recording,
+    },
+    kv::KvType,
+    model::{
+        Decoder, ModelConfig, RopeOverride, Workspace,
+        decoder::Observer,
+        tensors::check_tensors,
+        weights::{Loader, Progress},
+        workspace::Step,
+    },
+    ops::{Tensor, argmax, rope::RopeTable},
+    sample::PartialSampling,
+    sequence::{Checkpoint, Sequence, StepShape},
+    text::{ChatTemplate, Tokenizer, VocabSource},
+};
+use std::{ops::ControlFlow, path::Path};
+
+/// How to load a model.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Which device, and how.
+    pub device: DeviceOptions,
+    /// Tokens a sequence can hold; none: the trained context.
+    pub context: Option<u32>,
+    /// Tokens of a prefill step.
+    pub chunk: u32,
+    /// Type of the cached keys.
+    pub cache_k: KvType,
+    /// Type of the cached values.
+    pub cache_v: KvType,
+    /// Measure every op.
+    pub profile: bool,
+    /// What to change about rotary embedding.
+    pub rope: RopeOverride,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            device: DeviceOptions::default(),
+            context: None,
+            chunk: 512,
+            cache_k: KvType::F16,
+            cache_v: KvType::F16,
+            profile: false,
+            rope: RopeOverride::default(),
+        }
+    }
+}
+
+/// A model on a device.
+pub struct Engine {
+    gpu: Gpu,
+    config: ModelConfig,
+    model: Decoder,
+    ws: Workspace,
+    rope: RopeTable,
+    /// The last hidden state of a longer step, `[1][n_embd]`.
+    last: Tensor,
+    readback: Readback,
+    tokenizer: Tokenizer,
+    template: Option<ChatTemplate>,
+    sampling: PartialSampling,
+    context: u32,
+    cache: (KvType, KvType),
+    profile: Option<Profile>,
+}
+
+/// Recordings a sequence keeps besides the one-token step: the full chunk and a remainder or two.
+const KEPT_RECORDINGS: usize = 4;
+
+impl Engine {
+    /// Loads the model at `path` (any part of a multi-part file).
+    ///
+    /// # Errors
+    /// A file that is wrong or not supported, or a device that cannot hold it.
+    pub fn load(path: &Path, options: &EngineOptions, progress: Progress<'_>) -> Result<Self> {
+        let gguf = Gguf::open(path)?;
+        let mut config = ModelConfig::from_gguf(&gguf)?;
+        options.rope.apply(&mut config.rope, config.context_length)?;
+        for unused in check_tensors(&config, &gguf)? {
+            tracing::warn!("tensor {unused} is not used");
+        }
+        let vocab = VocabSource::from_gguf(&gguf)?;
+        let tokenizer = Tokenizer::new(&vocab)?;
+        let has_template = vocab.chat_template.is_some();
+        let template =
+            has_template.then(|| ChatTemplate::of_model(&vocab, &tokenizer)).transpose()?;
+        let gpu = Gpu::open(&options.device)?;
+        let mut loader = Loader::new(&gguf, &gpu, progress);
+        let factors = loader.optional_values("rope_freqs.weight")?;
+        let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
+        let model = Decoder::load(&mut loader, &config)?;
+        let context = options.context.unwrap_or(config.context_length);
+        let ws = Workspace::new(&gpu, &config, options.chunk.clamp(1, context.max(1)))?;
+        Ok(Self {
+            last: Tensor::scratch(&gpu, "last hidden", 1, config.n_embd)?,
+            readback: gpu.readback(u64::from(config.n_vocab) * 4)?,
+            rope: RopeTable::new(frequencies, magnitude),
+            cache: (options.cache_k, options.cache_v),
+            profile: options.profile.then(Profile::default),
+            gpu,
+            config,
+            model,
+            ws,
+            tokenizer,
+            template,
+            sampling: PartialSampling::from_metadata(gguf.metadata())?,
+            context,
+        })
+    }
+
+    /// The model's configuration.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// The file's tokenizer.
+    pub fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+
+    /// The file's chat template.
+    pub fn template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
+    }
+
+    /// The sampling parameters that the file recommends.
+    pub fn sampling(&self) -> &PartialSampling {
+        &self.sampling
+    }
+
+    /// Tokens a sequence can hold.
+    pub fn context(&self) -> u32 {
+        self.context
+    }
+
+    /// Tokens of a prefill step: the chunk asked for, or what the device's bindings allow.
+    pub fn chunk(&self) -> u32 {
+        self.ws.rows
+    }
+
+    /// Bytes on the device, by kind.
+    pub fn memory(&self) -> MemoryReport {
+        self.gpu.memory()
+    }
+
+    /// Objects created on the device so far.
+    pub fn counters(&self) -> Counters {
+        self.gpu.counters()
+    }
+
+    /// The kernel variants in use.
+    pub fn paths(&self) -> Vec<String> {
+        self.gpu.kernel_names()
+    }
+
+    /// The adapter and why it was chosen.
+    pub fn device(&self) -> (&AdapterReport, &str) {
+        (self.gpu.adapter(), self.gpu.reason())
+    }
+
+    /// Times by op so far, when measured.
+    pub fn profile(&self) -> Option<&Profile> {
+        self.profile.as_ref()
+    }
+
+    /// An empty sequence.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when memory is short.
+    pub fn new_sequence(&self) -> Result<Sequence> {
+        Sequence::new(&self.gpu, &self.config, self.cache.0, self.cache.1)
+    }
+
+    /// Empties `seq`; its buffers are kept.
+    pub fn clear(&self, seq: &mut Sequence) {
+        seq.state.clear(&self.gpu);
+        seq.tokens.clear();
+        seq.broken = false;
+    }
+
+    /// A point of `seq` to come back to.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when memory is short.
+    pub fn checkpoint(&self, seq: &Sequence) -> Result<Checkpoint> {
+        Ok(Checkpoint { position: seq.tokens.len(), state: seq.state.checkpoint(&self.gpu)? })
+    }
+
+    /// Takes `seq` back to `checkpoint`, which was taken of it and is not past its end.
+    ///
+    /// # Errors
+    /// [`Error::Context`] when the sequence is shorter than the checkpoint.
+    pub fn restore(&self, seq: &mut Sequence, checkpoint: &Checkpoint) -> Result<()> {
+        if checkpoint.position > seq.tokens.len() {
+            return Err(Error::Context(format!(
+                "a checkpoint at {} cannot restore a sequence of {} tokens",
+                checkpoint.position,
+                seq.tokens.len()
+            )));
+        }
+        seq.state.restore(&self.gpu, &checkpoint.state);
+        seq.tokens.truncate(checkpoint.position);
+        seq.broken = false;
+        Ok(())
+    }
+
+    /// Appends `tokens` in chunks; then the logits of the last one are available. `progress` is
+    /// told how many are processed and may break off, which leaves the sequence at that point.
+    ///
+    /// # Errors
+    /// [`Error::Context`] when they do not fit, before anything is processed.
+    pub fn prefill(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.admit(seq, tokens)?;
+        let mut done = 0;
+        for chunk in tokens.chunks(self.ws.rows as usize) {
+            let last = done + chunk.len() == tokens.len();
+            self.step(seq, chunk, last)?;
+            done += chunk.len();
+            if !last {
+                // Keeps the host at most one chunk ahead, so that breaking off takes effect.
+                self.gpu.finish()?;
+            }
+            if progress(done).is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends one token; then its logits are available.
+    ///
+    /// # Errors
+    /// [`Error::Context`] when the context is full.
+    pub fn decode(&mut self, seq: &mut Sequence, token: u32) -> Result<()> {
+        self.admit(seq, &[token])?;
+        self.step(seq, &[token], true)
+    }
+
+    /// Logits of the last token.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed.
+    pub fn logits(&mut self, seq: &Sequence) -> Result<Vec<f32>> {
+        let mut logits = vec![0.0_f32; self.config.n_vocab as usize];
+        let bytes = bytemuck::cast_slice_mut(&mut logits);
+        self.readback.read(&self.gpu, &seq.logits.buf, 0, bytes)?;
+        Ok(logits)
+    }
+
+    /// The largest of the last token's logits, found on the device; the lowest id of equals.
+    ///
+    /// # Errors
+    /// [`Error::Sampling`] when a logit is NaN or infinite.
+    pub fn argmax(&mut self, seq: &Sequence) -> Result<u32> {
+        let mut bytes = [0_u8; argmax::BYTES as usize];
+        self.readback.read(&self.gpu, &seq.choice, 0, &mut bytes)?;
+        argmax::decode(&bytes)
+    }
+
+    /// Appends `tokens` in chunks of `chunk` and gives `sink` the logits of every index of
+    /// `tokens` in `wanted` (ascending).
+    ///
+    /// # Errors
+    /// As [`Self::prefill`], and whatever `sink` returns.
+    pub fn logits_of(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        chunk: u32,
+        wanted: &[usize],
+        sink: &mut dyn FnMut(usize, Vec<f32>) -> Result<()>,
+    ) -> Result<()> {
+        self.admit(seq, tokens)?;
+        let mut wanted = wanted.iter().copied().peekable();
+        let mut first = 0;
+        for part in tokens.chunks(chunk.clamp(1, self.ws.rows) as usize) {
+            let last = first + part.len() - 1;
+            self.step(seq, part, true)?;
+            // The row whose logits the sequence holds: the last, in the end as well.
+            let mut shown = last;
+            while let Some(index) = wanted.next_if(|i| *i <= last) {
+                self.show(seq, index - first, index != shown)?;
+                shown = index;
+                sink(index, self.logits(seq)?)?;
+            }
+            self.show(seq, last - first, last != shown)?;
+            first = last + 1;
+        }
+        Ok(())
+    }
+
+    /// Computes the logits of another `row` of the last step, if it `differs` from the one shown.
+    fn show(&mut self, seq: &Sequence, row: usize, differs: bool) -> Result<()> {
+        if differs {
+            let head = self.record_row(seq, row as u32)?;
+            self.submit(&head)?;
+        }
+        Ok(())
+    }
+
+    /// Records and runs one step of at most a chunk while `observer` looks on; for tests.
+    ///
+    /// # Errors
+    /// As [`Self::prefill`].
+    pub fn observe(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        observer: &mut dyn Observer,
+    ) -> Result<()> {
+        self.admit(seq, tokens)?;
+        let shape = self.prepare(seq, tokens, false)?;
+        let recording = self.record(seq, &shape, Some(observer))?;
+        self.submit(&recording)?;
+        seq.tokens.extend_from_slice(tokens);
+        Ok(())
+    }
+
+    /// The device, for reading what an observer has copied.
+    pub fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    fn admit(&self, seq: &Sequence, tokens: &[u32]) -> Result<()> {
+        if seq.broken {
+            return Err(Error::Context("an earlier step failed: clear or restore first".into()));
+        }
+        if tokens.is_empty() {
+            return Err(Error::Context("there are no tokens to process".into()));
+        }
+        let wanted = seq.tokens.len() + tokens.len();
+        if wanted > self.context as usize {
+            return Err(Error::Context(format!(
+                "{wanted} tokens do not fit the context of {}",
+                self.context
+            )));
+        }
+        match tokens.iter().find(|t| **t >= self.config.n_vocab) {
+            Some(t) => Err(Error::Context(format!(
+                "token {t} is outside the vocabulary of {}",
+                self.config.n_vocab
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    fn step(&mut self, seq: &mut Sequence, tokens: &[u32], head: bool) -> Result<()> {
+        let shape = self.prepare(seq, tokens, head)?;
+        let recording = match seq.recordings.remove(&shape) {
+            Some(recording) => recording,
+            None => self.record(seq, &shape, None)?,
+        };
+        seq.broken = true;
+        self.submit(&recording)?;
+        seq.broken = false;
+        if seq.recordings.len() >= KEPT_RECORDINGS {
+            seq.recordings.retain(|shape, _| shape.n == 1 || shape.n == self.ws.rows);
+        }
+        seq.recordings.insert(shape, recording);
+        seq.tokens.extend_from_slice(tokens);
+        Ok(())
+    }
+
+    /// Makes room and writes the step's inputs.
+    fn prepare(&mut self, seq: &mut Sequence, tokens: &[u32], head: bool) -> Result<StepShape> {
+        let (first, n) = (seq.tokens.len() as u32, tokens.len() as u32);
+        let span = seq.state.reserve(&self.gpu, first, n, self.context)?;
+        let inputs = &self.ws.inputs;
+        let positions: Vec<u32> = (first..first + n).collect();
+        self.gpu.upload(&inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
+        self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
+        self.rope.write(&self.gpu, first, n, &inputs.rope)?;
+        Ok(StepShape { n, span, head })
+    }
+
+    fn record(
+        &self,
+        seq: &Sequence,
+        shape: &StepShape,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<Recording> {
+        let mut rec = Recorder::new(&self.gpu);
+        let StepShape { n, span, .. } = *shape;
+        let step = Step { config: &self.config, ws: &self.ws, n, span };
+        self.model.record(&mut rec, &step, &seq.state, observer)?;
+        if shape.head {
+            self.record_head(&mut rec, seq, shape.n - 1)?;
+        }
+        rec.finish()
+    }
+
+    /// The head over one row of the last step.
+    fn record_row(&self, seq: &Sequence, row: u32) -> Result<Recording> {
+        let mut rec = Recorder::new(&self.gpu);
+        self.record_head(&mut rec, seq, row)?;
+        rec.finish()
+    }
+
+    fn record_head(&self, rec: &mut Recorder, seq: &Sequence, row: u32) -> Result<()> {
+        let x = if row == 0 {
+            &self.ws.x
+        } else {
+            let bytes = u64::from(self.config.n_embd) * 4;
+            rec.copy(&self.ws.x.buf, u64::from(row) * bytes, &self.last.buf, 0, bytes);
+            &self.last
+        };
+        self.model.record_head(rec, &self.config, (x, &self.ws.normed), &seq.logits, 1)?;
+        argmax::record(rec, &seq.logits, &seq.choice)
+    }
+
+    fn submit(&mut self, recording: &Recording) -> Result<()> {
+        match &mut self.profile {
+            Some(profile) => self.gpu.submit_profiled(recording, profile),
+            None => self.gpu.submit(recording),
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Softmax attention, gated or plain (spec/architectures.md 1.3).
+
+use super::{
+    weights::Loader,
+    workspace::{Step, Workspace},
+};
+use crate::{
+    Error, Result,
+    gpu::Recorder,
+    kv::{KvLayer, KvStep},
+    ops::{
+        Matrix, Tensor,
+        attention::{self, Gate},
+        bias, kv_write,
+        product::{self, Epilogue},
+        qk_rope,
+        rms_norm::Heads,
+        rope::{HeadNorm, Rotation},
+    },
+};
+
+/// Weights of one attention block.
+#[derive(Debug)]
+pub struct Attention {
+    q: Matrix,
+    k: Matrix,
+    v: Matrix,
+    output: Matrix,
+    q_norm: Option<Tensor>,
+    k_norm: Option<Tensor>,
+    q_bias: Option<Tensor>,
+    k_bias: Option<Tensor>,
+    v_bias: Option<Tensor>,
+    output_bias: Option<Tensor>,
+}
+
+impl Attention {
+    /// Loads block `il`.
+    ///
+    /// # Errors
+    /// As [`Loader::matrix`].
+    pub fn load(loader: &mut Loader<'_>, il: u32) -> Result<Self> {
+        let name = |part: &str| format!("blk.{il}.{part}");
+        Ok(Self {
+            q: loader.matrix(&name("attn_q.weight"))?,
+            k: loader.matrix(&name("attn_k.weight"))?,
+            v: loader.matrix(&name("attn_v.weight"))?,
+            output: loader.matrix(&name("attn_output.weight"))?,
+            q_norm: loader.optional_vector(&name("attn_q_norm.weight"))?,
+            k_norm: loader.optional_vector(&name("attn_k_norm.weight"))?,
+            q_bias: loader.optional_vector(&name("attn_q.bias"))?,
+            k_bias: loader.optional_vector(&name("attn_k.bias"))?,
+            v_bias: loader.optional_vector(&name("attn_v.bias"))?,
+            output_bias: loader.optional_vector(&name("attn_output.bias"))?,
+        })
+    }
+
+    /// `x += attention(normed)`; the step's keys and values go to `kv` at their positions.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn record(&self, rec: &mut Recorder, step: &Step<'_>, kv: &KvLayer) -> Result<()> {
+        let Step { config, ws, n, .. } = *step;
+        let Workspace { inputs, normed, x, attention: s, .. } = ws;
+        product::record(rec, "attn_q", &self.q, normed, &s.q_gate, n, Epilogue::Store)?;
+        product::record(rec, "attn_k", &self.k, normed, &s.k, n, Epilogue::Store)?;
+        product::record(rec, "attn_v", &self.v, normed, &s.v, n, Epilogue::Store)?;
+        for (b, y) in [(&self.q_bias, &s.q_gate), (&self.k_bias, &s.k), (&self.v_bias, &s.v)] {
+            if let Some(b) = b {
+                bias::record(rec, b, y, n)?;
+            }
+        }
+        let rotation = Rotation { table: &inputs.rope, kind: config.rope.kind };
+        let norm = |gamma| HeadNorm { gamma, eps: config.eps };
+        // Query and gate of a head lie side by side in `attn_q`'s rows.
+        let stride = if config.gated_attention { 2 * config.head_dim } else { config.head_dim };
+        let heads = Heads { count: config.n_head, stride };
+        let q_norm = self.q_norm.as_ref().map(norm);
+        qk_rope::record(rec, (&s.q_gate, heads), q_norm, rotation, &s.q, n)?;
+        let Some(span) = step.span else {
+            return Err(Error::Model("no room for keys and values".into()));
+        };
+        let cache = KvStep { layer: kv, positions: &inputs.positions, span };
+        let k_norm = self.k_norm.as_ref().map(norm);
+        kv_write::record(rec, (&s.k, &s.v), k_norm, rotation, cache, n)?;
+        let gate = config.gated_attention.then_some(Gate {
+            tensor: &s.q_gate,
+            first: config.head_dim,
+            stride,
+        });
+        let scale = config.attn_scale;
+        attention::record(rec, &s.q, gate, cache, &s.partial, &s.out, n, scale)?;
+        product::record(rec, "attn_output", &self.output, &s.out, x, n, Epilogue::Add)?;
+        match &self.output_bias {
+            Some(b) => bias::record(rec, b, x, n),
+            None => Ok(()),
+        }
+    }
+}

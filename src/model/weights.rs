@@ -1,0 +1,161 @@
+//! From the file to the device, tensor by tensor.
+
+use crate::{
+    Error, Result,
+    gguf::{Gguf, TensorInfo},
+    gpu::{Gpu, MemoryKind},
+    ops::{Matrix, Source, Tensor, gated_product::GateUp},
+    quant,
+};
+
+/// Called with the bytes of weights that are on the device and the bytes in all.
+pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
+
+/// Uploads a file's tensors and reports how far it is.
+pub struct Loader<'a> {
+    gguf: &'a Gguf,
+    gpu: &'a Gpu,
+    progress: Progress<'a>,
+    done: u64,
+    total: u64,
+}
+
+impl<'a> Loader<'a> {
+    /// A loader of the tensors of `gguf`.
+    pub fn new(gguf: &'a Gguf, gpu: &'a Gpu, progress: Progress<'a>) -> Self {
+        let total = gguf.tensors().iter().map(|t| t.size).sum();
+        Self { gguf, gpu, progress, done: 0, total }
+    }
+
+    /// Whether the file has tensor `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.gguf.tensor(name).is_some()
+    }
+
+    /// A weight matrix `[n_in, n_out]`, or one per expert `[n_in, n_out, n_expert]`.
+    ///
+    /// # Errors
+    /// A missing tensor, a type the GPU kernels do not know, or no memory.
+    pub fn matrix(&mut self, name: &str) -> Result<Matrix> {
+        let tensor = self.info(name)?;
+        let [n_in, n_out, n_expert, _] = tensor.dims;
+        let rows = Rows { tensor, first: 0, rows: n_out }.by_expert(self.gguf);
+        let [n_in, n_out, n_expert] = [n_in, n_out, n_expert].map(|n| n as u32);
+        let matrix =
+            Matrix::upload(self.gpu, name, tensor.ty, n_in, n_out, n_expert, &|e| rows(e))?;
+        self.advance(tensor.size);
+        Ok(matrix)
+    }
+
+    /// The gate and up projections of a feed-forward network or of a stack of experts.
+    ///
+    /// # Errors
+    /// As [`Self::matrix`].
+    pub fn gate_up(&mut self, gate: &str, up: &str) -> Result<GateUp> {
+        let (gate, up) = (self.info(gate)?, self.info(up)?);
+        let of = |t: &'a TensorInfo| Rows { tensor: t, first: 0, rows: t.dims[1] };
+        self.upload_pair(of(gate), of(up))
+    }
+
+    /// The same from one tensor: an expert's gate rows, then its up rows.
+    ///
+    /// # Errors
+    /// As [`Self::matrix`].
+    pub fn merged_gate_up(&mut self, name: &str) -> Result<GateUp> {
+        let tensor = self.info(name)?;
+        let rows = tensor.dims[1] / 2;
+        let half = |first| Rows { tensor, first, rows };
+        self.upload_pair(half(0), half(rows))
+    }
+
+    /// A tensor kept in f32: norms, biases, convolution weights; rows of ne0 values.
+    ///
+    /// # Errors
+    /// A missing tensor or no memory.
+    pub fn vector(&mut self, name: &str) -> Result<Tensor> {
+        let tensor = self.info(name)?;
+        let values = self.values(name)?;
+        let width = if tensor.dims[1] == 1 { tensor.elements() } else { tensor.dims[0] };
+        Tensor::upload(self.gpu, name, &values, width as u32, MemoryKind::Weights)
+    }
+
+    /// The values of a small tensor, for the host.
+    ///
+    /// # Errors
+    /// A missing tensor.
+    pub fn values(&mut self, name: &str) -> Result<Vec<f32>> {
+        let tensor = self.info(name)?;
+        let mut values = vec![0.0; tensor.elements() as usize];
+        quant::dequantise(tensor.ty, self.gguf.data(tensor), &mut values)?;
+        self.advance(tensor.size);
+        Ok(values)
+    }
+
+    /// As [`Self::vector`], where the file has it.
+    ///
+    /// # Errors
+    /// As [`Self::vector`].
+    pub fn optional_vector(&mut self, name: &str) -> Result<Option<Tensor>> {
+        self.has(name).then(|| self.vector(name)).transpose()
+    }
+
+    /// As [`Self::values`], where the file has it.
+    ///
+    /// # Errors
+    /// As [`Self::values`].
+    pub fn optional_values(&mut self, name: &str) -> Result<Option<Vec<f32>>> {
+        self.has(name).then(|| self.values(name)).transpose()
+    }
+
+    fn info(&self, name: &str) -> Result<&'a TensorInfo> {
+        self.gguf.tensor(name).ok_or_else(|| Error::Model(format!("tensor {name} is missing")))
+    }
+
+    fn upload_pair(&mut self, gate: Rows<'a>, up: Rows<'a>) -> Result<GateUp> {
+        let [n_in, _, n_expert, _] = gate.tensor.dims;
+        let (gate_of, up_of) = (gate.by_expert(self.gguf), up.by_expert(self.gguf));
+        let both = GateUp::upload(
+            self.gpu,
+            &gate.tensor.name,
+            Source { ty: gate.tensor.ty, rows: &|e| gate_of(e) },
+            Source { ty: up.tensor.ty, rows: &|e| up_of(e) },
+            n_in as u32,
+            gate.rows as u32,
+            n_expert as u32,
+        )?;
+        self.advance(gate.bytes() + up.bytes());
+        Ok(both)
+    }
+
+    fn advance(&mut self, bytes: u64) {
+        self.done += bytes;
+        (self.progress)(self.done, self.total);
+    }
+}
+
+/// Some rows of every matrix of a stack.
+#[derive(Clone, Copy)]
+struct Rows<'a> {
+    tensor: &'a TensorInfo,
+    first: u64,
+    rows: u64,
+}
+
+impl<'a> Rows<'a> {
+    fn row_bytes(&self) -> u64 {
+        self.tensor.size / self.tensor.dims[1..].iter().product::<u64>()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.row_bytes() * self.rows * self.tensor.dims[2]
+    }
+
+    /// The bytes of these rows in the file, by expert.
+    fn by_expert(self, gguf: &'a Gguf) -> impl Fn(u32) -> &'a [u8] {
+        let (data, row) = (gguf.data(self.tensor), self.row_bytes());
+        move |expert| {
+            let start = (u64::from(expert) * self.tensor.dims[1] + self.first) * row;
+            &data[start as usize..(start + self.rows * row) as usize]
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! Scratch of a forward pass: one set for all sequences, which take turns. Siblings that can run
+//! side by side have buffers of their own, so that no barrier falls between them.
+
+use super::config::{Ffn, Gdn, ModelConfig};
+use crate::{
+    Result,
+    gpu::{Buf, Gpu, MemoryKind},
+    kv::KvSpan,
+    ops::{
+        Routing, Tensor, attention::AttentionScratch, experts::ExpertScratch,
+        gated_delta::GatedDeltaScratch,
+    },
+};
+
+/// What the host writes before a step.
+#[derive(Debug)]
+pub struct Inputs {
+    /// Token ids, u32 `[n]`.
+    pub tokens: Buf,
+    /// Positions, u32 `[n]`, ascending by one.
+    pub positions: Buf,
+    /// cos and sin of every pair at every position, f32 `[n][n_rot / 2][2]`.
+    pub rope: Tensor,
+}
+
+/// Scratch of softmax attention.
+#[derive(Debug)]
+pub struct AttentionSpace {
+    /// Output of `attn_q`: queries, or queries and gates side by side.
+    pub q_gate: Tensor,
+    /// Keys before norm and rope.
+    pub k: Tensor,
+    /// Values.
+    pub v: Tensor,
+    /// Queries after norm and rope.
+    pub q: Tensor,
+    /// Attention output.
+    pub out: Tensor,
+    /// Partial softmax states.
+    pub partial: AttentionScratch,
+}
+
+/// Scratch of the gated delta net.
+#[derive(Debug)]
+pub struct GatedDeltaSpace {
+    /// Output of `attn_qkv`.
+    pub qkv: Tensor,
+    /// The output gate.
+    pub z: Tensor,
+    /// Decay inputs.
+    pub alpha: Tensor,
+    /// Update strengths before the sigmoid.
+    pub beta: Tensor,
+    /// `qkv` after convolution and silu.
+    pub u: Tensor,
+    /// Output of the recurrence.
+    pub o: Tensor,
+    /// The same, normed and gated.
+    pub gated: Tensor,
+    /// Intermediates of the chunked form.
+    pub chunk: GatedDeltaScratch,
+}
+
+/// Scratch of routed experts.
+#[derive(Debug)]
+pub struct MoeSpace {
+    /// Router logits.
+    pub logits: Tensor,
+    /// Chosen experts and their weights.
+    pub routing: Routing,
+    /// Intermediates of the expert products.
+    pub experts: ExpertScratch,
+    /// The shared expert's hidden values and output.
+    pub shared: Option<(Tensor, Tensor)>,
+}
+
+/// Scratch of the feed-forward part.
+#[derive(Debug)]
+pub enum FfnSpace {
+    /// Hidden values.
+    Dense(Tensor),
+    /// Router and experts.
+    Moe(MoeSpace),
+}
+
+/// One pass over the layers: what is recorded once for its shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Step<'a> {
+    /// The model's configuration.
+    pub config: &'a ModelConfig,
+    /// Inputs and scratch.
+    pub ws: &'a Workspace,
+    /// Tokens.
+    pub n: u32,
+    /// The KV segments that the tokens' positions lie in; none without attention layers.
+    pub span: Option<KvSpan>,
+}
+
+/// All scratch of a model for steps of up to `rows` tokens.
+#[derive(Debug)]
+pub struct Workspace {
+    /// Tokens a step may have.
+    pub rows: u32,
+    /// What the host writes.
+    pub inputs: Inputs,
+    /// The residual stream `[rows][n_embd]`.
+    pub x: Tensor,
+    /// A block's normed input.
+    pub normed: Tensor,
+    /// Attention.
+    pub attention: AttentionSpace,
+    /// Gated delta net, where the model has it.
+    pub gated_delta: Option<GatedDeltaSpace>,
+    /// Feed-forward.
+    pub ffn: FfnSpace,
+}
+
+impl Workspace {
+    /// Allocates for steps of at most `rows` tokens, fewer where a tensor of that many would
+    /// exceed one binding.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] when memory is short or even one row exceeds a binding.
+    pub fn new(gpu: &Gpu, config: &ModelConfig, rows: u32) -> Result<Self> {
+        let widest = u64::from(widest_row(config)) * 4;
+        let fitting = (gpu.caps().max_binding / widest).clamp(1, u64::from(rows));
+        let rows = fitting as u32;
+        let scratch = |label: &str, width: u32| Tensor::scratch(gpu, label, rows, width);
+        let words = |label: &str| gpu.alloc(label, u64::from(rows) * 4, MemoryKind::Scratch);
+        let inputs = Inputs {
+            tokens: words("tokens")?,
+            positions: words("positions")?,
+            rope: scratch("rope", config.rope.n_rot)?,
+        };
+        let (q_width, kv_width) = (config.n_head * config.head_dim, config.n_kv * config.head_dim);
+        let attention = AttentionSpace {
+            q_gate: scratch("q_gate", q_gate_width(config))?,
+            k: scratch("k", kv_width)?,
+            v: scratch("v", kv_width)?,
+            q: scratch("q", q_width)?,
+            out: scratch("attention", q_width)?,
+            partial: AttentionScratch::new(gpu, config.n_head, config.head_dim, rows)?,
+        };
+        let gated_delta = match &config.gdn {
+            None => None,
+            Some(g) => Some(GatedDeltaSpace {
+                qkv: scratch("qkv", g.conv_dim())?,
+                z: scratch("z", g.value_dim())?,
+                alpha: scratch("alpha", g.n_v_heads)?,
+                beta: scratch("beta", g.n_v_heads)?,
+                u: scratch("u", g.conv_dim())?,
+                o: scratch("o", g.value_dim())?,
+                gated: scratch("gated", g.value_dim())?,
+                chunk: GatedDeltaScratch::new(gpu, &super::gated_delta::shape(g), rows)?,
+            }),
+        };
+        let ffn = match &config.ffn {
+            Ffn::Dense { n_ff } => FfnSpace::Dense(scratch("ffn", *n_ff)?),
+            Ffn::Moe { n_expert, n_used, n_ff_exp, n_ff_shared, .. } => {
+                let shared = match n_ff_shared {
+                    None => None,
+                    Some(width) => Some((
+                        scratch("shared hidden", *width)?,
+                        scratch("shared out", config.n_embd)?,
+                    )),
+                };
+                FfnSpace::Moe(MoeSpace {
+                    logits: scratch("router", *n_expert)?,
+                    routing: Routing::new(gpu, rows, *n_used)?,
+                    experts: ExpertScratch::new(
+                        gpu,
+                        rows,
+                        *n_used,
+                        *n_expert,
+                        *n_ff_exp,
+                        config.n_embd,
+                    )?,
+                    shared,
+                })
+            }
+        };
+        Ok(Self {
+            rows,
+            inputs,
+            x: scratch("x", config.n_embd)?,
+            normed: scratch("normed", config.n_embd)?,
+            attention,
+            gated_delta,
+            ffn,
+        })
+    }
+}
+
+/// Values a token takes in the widest tensor of a step.
+fn widest_row(config: &ModelConfig) -> u32 {
+    let gdn = config.gdn.as_ref().map_or(0, Gdn::conv_dim);
+    let ffn = match &config.ffn {
+        Ffn::Dense { n_ff } => *n_ff,
+        Ffn::Moe { n_used, n_ff_exp, .. } => n_used * n_ff_exp.max(&config.n_embd),
+    };
+    [config.n_embd, q_gate_width(config), gdn, ffn].into_iter().max().unwrap_or(1)
+}
+
+/// Rows of `attn_q`: queries, and gates beside them.
+fn q_gate_width(config: &ModelConfig) -> u32 {
+    let parts = if config.gated_attention { 2 } else { 1 };
+    parts * config.n_head * config.head_dim
+}

@@ -1,0 +1,73 @@
+//! A sequence owns everything the engine remembers of one conversation.
+
+use crate::{
+    Result,
+    gpu::{Buf, Gpu, MemoryKind, Recording},
+    kv::{KvSpan, KvType},
+    model::{self, ModelConfig, SequenceState},
+    ops::Tensor,
+};
+use std::collections::HashMap;
+
+/// The shape of a step: steps of the same shape share a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct StepShape {
+    /// Tokens.
+    pub(crate) n: u32,
+    /// KV segments written; those before them are read.
+    pub(crate) span: Option<KvSpan>,
+    /// Whether the last token's logits are wanted.
+    pub(crate) head: bool,
+}
+
+/// Tokens, state and last logits of one conversation. Belongs to the engine that made it.
+#[derive(Debug)]
+pub struct Sequence {
+    pub(crate) tokens: Vec<u32>,
+    pub(crate) state: SequenceState,
+    /// Logits of the last token, `[1][n_vocab]`.
+    pub(crate) logits: Tensor,
+    /// Index of the largest and a validity flag, as `ops::argmax` writes them.
+    pub(crate) choice: Buf,
+    pub(crate) recordings: HashMap<StepShape, Recording>,
+    /// A step failed half-way: the state is neither before nor after it.
+    pub(crate) broken: bool,
+}
+
+/// A point of a sequence that it can go back to: recurrent state cannot be cut to a length.
+#[derive(Debug)]
+pub struct Checkpoint {
+    pub(crate) position: usize,
+    pub(crate) state: model::Checkpoint,
+}
+
+impl Checkpoint {
+    /// Tokens before this point.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+}
+
+impl Sequence {
+    pub(crate) fn new(gpu: &Gpu, config: &ModelConfig, k: KvType, v: KvType) -> Result<Self> {
+        Ok(Self {
+            tokens: Vec::new(),
+            state: SequenceState::new(gpu, config, k, v)?,
+            logits: Tensor::scratch(gpu, "logits", 1, config.n_vocab)?,
+            choice: gpu.alloc("choice", crate::ops::argmax::BYTES, MemoryKind::Scratch)?,
+            recordings: HashMap::new(),
+            broken: false,
+        })
+    }
+
+    /// All tokens so far.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// Dispatches of the recorded one-token step, if there was one.
+    pub fn dispatches_per_token(&self) -> Option<usize> {
+        let step = self.recordings.iter().find(|(shape, _)| shape.n == 1)?;
+        Some(step.1.dispatches())
+    }
+}

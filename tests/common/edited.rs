@@ -1,0 +1,62 @@
+//! Copies of a model file with something changed.
+
+use engine::{
+    gguf::{Gguf, TensorInfo, write::Writer},
+    quant::{BlockType, dequantise},
+};
+use std::{
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    process,
+    sync::atomic::{AtomicU32, Ordering},
+};
+
+/// A file that is removed when dropped.
+pub(crate) struct Temporary(PathBuf);
+
+impl Temporary {
+    /// A path of its own, ending in `.gguf`.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(std::env::temp_dir().join(format!("engine-{}-{number}.gguf", process::id())))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        // Nothing is lost if it stays.
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+/// `model` with every value of the tensors that `which` names multiplied by `factor`; all tensors
+/// are stored as F32.
+pub(crate) fn scaled(model: &Path, which: impl Fn(&str) -> bool, factor: f32) -> Temporary {
+    let gguf = Gguf::open(model).unwrap();
+    let mut writer = Writer::default();
+    for (key, value) in gguf.metadata().iter() {
+        writer.set(key, value.clone());
+    }
+    for tensor in gguf.tensors() {
+        writer.tensor(&tensor.name, BlockType::F32, tensor.shape());
+    }
+    let out = Temporary::new();
+    let data = |entry: &TensorInfo, sink: &mut dyn Write| {
+        let name = entry.name.as_str();
+        let tensor = gguf.tensor(name).unwrap();
+        let mut values = vec![0.0; tensor.elements() as usize];
+        dequantise(tensor.ty, gguf.data(tensor), &mut values).unwrap();
+        if which(name) {
+            values.iter_mut().for_each(|v| *v *= factor);
+        }
+        sink.write_all(bytemuck::cast_slice(&values))
+    };
+    writer.write(out.path(), data).unwrap();
+    out
+}

@@ -7,14 +7,13 @@ use engine::{
 };
 use serde::Serialize;
 
-use super::output;
+use super::{args::DeviceArgs, output};
 
 /// Flags of `engine devices`.
 #[derive(Args, Debug)]
 pub(super) struct DevicesArgs {
-    /// The device that a run would ask for
-    #[arg(long, value_name = "INDEX|NAME")]
-    device: Option<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -30,7 +29,7 @@ struct Report<'a> {
 
 pub(super) fn run(args: &DevicesArgs) -> Result<()> {
     let adapters = gpu::adapters();
-    let (chosen, reason) = gpu::choose(&adapters, args.device.as_deref())?;
+    let (chosen, reason) = gpu::choose(&adapters, args.device.device.as_deref())?;
     if args.json {
         return output::json(&Report { adapters: &adapters, chosen, reason: &reason });
     }

@@ -3,26 +3,49 @@
 //! stdout carries results only, everything else goes to stderr. Exit status: 0, 1 for a failure,
 //! 2 for wrong usage.
 
+mod args;
+mod chat;
 mod devices;
 mod inspect;
+mod interrupt;
+mod logging;
+mod logits;
 mod output;
+mod progress;
+mod prompt;
+mod report;
+mod run;
+mod session;
+mod spelling;
+mod thinking;
 mod tokenize;
 
 use std::{ffi::OsString, process::ExitCode};
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use engine::Result;
 
 /// Runs GGUF language models on the GPU.
+///
+/// llama.cpp's flags are understood as it spells them; those without a meaning here are ignored
+/// with a notice.
 #[derive(Parser)]
 #[command(name = "engine", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
+    #[command(flatten)]
+    logging: logging::LogArgs,
 }
 
 #[derive(Subcommand)]
 enum Command {
+    /// Complete a prompt, or have a conversation if there is none and stdin is a terminal
+    Run(run::RunArgs),
+    /// Have a conversation: /bye ends it, /clear forgets it, Ctrl-C stops an answer
+    Chat(run::RunArgs),
+    /// Write the logits of a token list to a safetensors file
+    Logits(logits::LogitsArgs),
     /// List the adapters, and which one would be used and why
     Devices(devices::DevicesArgs),
     /// Show what a GGUF file holds, and what of it cannot run
@@ -37,6 +60,9 @@ enum Command {
 impl Command {
     fn run(self) -> Result<()> {
         match self {
+            Self::Run(args) => run::run(&args),
+            Self::Chat(args) => run::chat(&args),
+            Self::Logits(args) => logits::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Inspect(args) => inspect::run(&args),
             Self::Tokenize(args) => tokenize::tokenize(&args),
@@ -47,20 +73,29 @@ impl Command {
 
 /// Parses `args`, runs the command, and turns what went wrong into a sentence and an exit status.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    let cli = match Cli::try_parse_from(args) {
-        Ok(cli) => cli,
-        // Help and version are results and no errors: clap knows.
-        Err(error) => {
-            // Nothing can be done if not even this can be printed.
-            let _ = error.print();
-            return ExitCode::from(error.exit_code().clamp(0, 2) as u8);
+    let outcome = spelling::normalise(args, &built()).and_then(|normalised| {
+        match Cli::try_parse_from(normalised.args) {
+            Ok(cli) => {
+                normalised.notices.iter().for_each(output::note);
+                cli.logging.install()?;
+                cli.command.run().map(|()| ExitCode::SUCCESS)
+            }
+            Err(answer) => {
+                // Help and version come as errors, too. Nothing is left to do if printing fails.
+                let _ = answer.print();
+                Ok(ExitCode::from(if answer.use_stderr() { 2 } else { 0 }))
+            }
         }
-    };
-    match cli.command.run() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::note(format_args!("error: {error}"));
-            ExitCode::from(error.exit_status())
-        }
-    }
+    });
+    outcome.unwrap_or_else(|error| {
+        output::note(format_args!("error: {error}"));
+        ExitCode::from(error.exit_status())
+    })
+}
+
+/// The declaration of all commands and flags.
+fn built() -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    command
 }

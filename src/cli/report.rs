@@ -1,0 +1,127 @@
+//! What is told about a run afterwards: the JSON object of `--json`, the line of timings, and the
+//! table of `--profile`.
+
+use std::{fmt::Write, time::Duration};
+
+use engine::{
+    generate::FinishReason,
+    gpu::{AdapterReport, MemoryReport, Profile},
+};
+use serde::Serialize;
+
+use super::session::{Completion, Session};
+
+/// The object that `--json` prints.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    tokens: &'a [u32],
+    text: &'a str,
+    prompt_tokens: usize,
+    generated_tokens: usize,
+    finish_reason: FinishReason,
+    seed: u64,
+    timings: Timings,
+    memory: MemoryReport,
+    paths: Vec<String>,
+    device: &'a AdapterReport,
+}
+
+#[derive(Serialize)]
+struct Timings {
+    load: Load,
+    prefill: Phase,
+    decode: Phase,
+}
+
+#[derive(Serialize)]
+struct Load {
+    ms: f64,
+}
+
+#[derive(Serialize)]
+struct Phase {
+    ms: f64,
+    /// Nothing where no token or no time makes a rate meaningless.
+    tok_s: Option<f64>,
+}
+
+impl Phase {
+    fn new(time: Duration, tokens: usize) -> Self {
+        let seconds = time.as_secs_f64();
+        let tok_s = (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds);
+        Self { ms: seconds * 1e3, tok_s }
+    }
+}
+
+impl Timings {
+    fn new(load: Duration, done: &Completion) -> Self {
+        Self {
+            load: Load { ms: load.as_secs_f64() * 1e3 },
+            prefill: Phase::new(done.prefill, done.prompt_tokens - done.reused),
+            // The first token comes from the prompt's logits.
+            decode: Phase::new(done.decode, done.tokens.len().saturating_sub(1)),
+        }
+    }
+}
+
+impl<'a> Report<'a> {
+    pub(super) fn new(session: &'a Session, done: &'a Completion) -> Self {
+        Self {
+            tokens: &done.tokens,
+            text: &done.text,
+            prompt_tokens: done.prompt_tokens,
+            generated_tokens: done.tokens.len(),
+            finish_reason: done.finish,
+            seed: done.seed,
+            timings: Timings::new(session.load, done),
+            memory: session.engine.memory(),
+            paths: session.engine.paths(),
+            device: session.engine.device().0,
+        }
+    }
+}
+
+/// One line about a completion.
+pub(super) fn summary(load: Duration, done: &Completion) -> String {
+    let Timings { load, prefill, decode } = Timings::new(load, done);
+    let rate = |phase: &Phase| phase.tok_s.map_or_else(String::new, |r| format!(", {r:.1} tok/s"));
+    let reused = match done.reused {
+        0 => String::new(),
+        n => format!(" ({n} reused)"),
+    };
+    format!(
+        "load {:.0} ms | prompt {} tokens{reused}, {:.0} ms{} | generated {} tokens, {:.0} ms{} | \
+         {} | seed {}",
+        load.ms,
+        done.prompt_tokens,
+        prefill.ms,
+        rate(&prefill),
+        done.tokens.len(),
+        decode.ms,
+        rate(&decode),
+        match done.finish {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+            FinishReason::Cancelled => "cancelled",
+        },
+        done.seed,
+    )
+}
+
+/// Time per op, the longest first.
+pub(super) fn profile(profile: &Profile) -> String {
+    let total = profile.ops.values().fold(0.0, |sum, op| sum + op.ns);
+    let mut rows: Vec<_> = profile.ops.iter().collect();
+    rows.sort_by(|a, b| b.1.ns.total_cmp(&a.1.ns).then(a.0.cmp(b.0)));
+    let mut table = format!("{:<32} {:>9} {:>12} {:>7}\n", "op", "count", "ms", "share");
+    let mut row = |name: &str, count: u64, ns: f64| {
+        let share = if total > 0.0 { 100.0 * ns / total } else { 0.0 };
+        // Writing to a string cannot fail.
+        let _ = writeln!(table, "{name:<32} {count:>9} {:>12.3} {share:>6.1}%", ns / 1e6);
+    };
+    for (name, op) in rows {
+        row(name, op.count, op.ns);
+    }
+    row("total", profile.ops.values().map(|op| op.count).sum(), total);
+    table
+}

@@ -1,0 +1,134 @@
+//! `engine run`: one prompt, or a conversation where the user is there to have one.
+
+use std::io::{self, IsTerminal, Read};
+
+use clap::Args;
+use engine::{Error, Result, text::Message};
+
+use super::{
+    args::{GenerateArgs, ModelArgs, SamplingArgs},
+    chat, output,
+    prompt::{Prompt, PromptArgs, TemplateArgs},
+    report::{self, Report},
+    session::Session,
+    thinking,
+};
+
+/// Flags of `engine run` and `engine chat`.
+#[derive(Args, Debug)]
+pub(super) struct RunArgs {
+    /// Have a conversation; the prompt, if given, is its first message
+    #[arg(short = 'i', long, alias = "interactive", conflicts_with_all = ["raw", "tokens", "json"])]
+    conversation: bool,
+    /// End after the first answer
+    #[arg(long)]
+    single_turn: bool,
+    /// Print one JSON object instead of streaming text
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    prompt: PromptArgs,
+    #[command(flatten)]
+    generate: GenerateArgs,
+    #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
+    template: TemplateArgs,
+}
+
+/// Runs `engine run`.
+pub(super) fn run(args: &RunArgs) -> Result<()> {
+    start(args, args.conversation)
+}
+
+/// Runs `engine chat`.
+pub(super) fn chat(args: &RunArgs) -> Result<()> {
+    if args.prompt.raw || args.json {
+        let flag = if args.json { "--json" } else { "--raw" };
+        return Err(Error::Usage(format!("{flag} does not go with chat; use run")));
+    }
+    start(args, true)
+}
+
+fn start(args: &RunArgs, conversation: bool) -> Result<()> {
+    let terminal = io::stdin().is_terminal();
+    let mut stdin = io::stdin();
+    // In a conversation stdin brings the messages, one a line.
+    let piped = !terminal && !conversation;
+    let prompt = args.prompt.read(piped.then_some(&mut stdin as &mut dyn Read))?;
+    let conversation = conversation || (prompt.is_none() && terminal && !args.prompt.raw);
+    if !conversation {
+        let missing = "no prompt: give -p, -f or --tokens, or pipe one in".to_owned();
+        return one_shot(args, prompt.ok_or(Error::Usage(missing))?);
+    }
+    let first = match prompt {
+        None => None,
+        Some(Prompt::Text(text)) => Some(text),
+        Some(Prompt::Tokens(_)) => {
+            return Err(Error::Usage("--tokens does not go with a conversation".into()));
+        }
+    };
+    let mut session = open(args)?;
+    let system = args.template.system_prompt.clone();
+    chat::converse(&mut session, system, first, args.single_turn)?;
+    finish(args, &session);
+    Ok(())
+}
+
+fn one_shot(args: &RunArgs, prompt: Prompt) -> Result<()> {
+    let mut session = open(args)?;
+    let (tokens, open) = encode(args, &session, prompt)?;
+    let mut sequence = session.engine.new_sequence()?;
+    let mut print = session.printer(open);
+    let mut show = |text: &str| if args.json { Ok(()) } else { print(text) };
+    let done = session.complete(&mut sequence, tokens, None, &mut show)?;
+    if args.json {
+        output::json(&Report::new(&session, &done))?;
+    } else {
+        output::result("\n")?;
+        output::note(report::summary(session.load, &done));
+    }
+    finish(args, &session);
+    Ok(())
+}
+
+/// The prompt's tokens, and whether they leave thinking open.
+fn encode(args: &RunArgs, session: &Session, prompt: Prompt) -> Result<(Vec<u32>, bool)> {
+    let text = match prompt {
+        Prompt::Tokens(tokens) => {
+            let vocab = session.engine.config().n_vocab;
+            if let Some(token) = tokens.iter().find(|token| **token >= vocab) {
+                return Err(Error::Usage(format!(
+                    "--tokens names {token}, but the vocabulary has {vocab} tokens"
+                )));
+            }
+            return Ok((tokens, false));
+        }
+        Prompt::Text(text) => text,
+    };
+    let without_template = !session.has_template();
+    if args.prompt.raw || without_template {
+        if without_template && !args.prompt.raw {
+            output::note("the file has no chat template: the prompt is taken as it is");
+        }
+        return Ok((session.encode(&text, true)?, false));
+    }
+    let system = args.template.system_prompt.iter();
+    let mut messages: Vec<_> = system.map(|text| Message::new("system", text)).collect();
+    messages.push(Message::new("user", text));
+    let rendered = session.render(&messages, true)?;
+    Ok((session.encode(&rendered, false)?, thinking::is_open(&rendered)))
+}
+
+fn open(args: &RunArgs) -> Result<Session> {
+    Session::open(&args.model, &args.sampling, &args.generate, &args.template)
+}
+
+/// Prints the table of `--profile`.
+fn finish(args: &RunArgs, session: &Session) {
+    if let Some(profile) = session.engine.profile().filter(|_| args.model.profile) {
+        output::note(report::profile(profile));
+    }
+}

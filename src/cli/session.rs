@@ -1,0 +1,223 @@
+//! A loaded model and the settings of the command line: completes one prompt after the other.
+
+use std::time::{Duration, Instant};
+
+use engine::{
+    Engine, Error, Result,
+    generate::{FinishReason, GenerateOptions, Generation, Next},
+    sample::{Sampler, SamplingParams},
+    sequence::{Checkpoint, Sequence},
+    text::{ChatTemplate, EncodeOptions, Message, RenderOptions},
+};
+
+use super::{
+    args::{GenerateArgs, ModelArgs, SamplingArgs},
+    interrupt::{self, Interrupt},
+    output, progress,
+    prompt::TemplateArgs,
+    thinking::AnswerOnly,
+};
+
+pub(super) struct Session {
+    pub(super) engine: Engine,
+    /// How long loading took.
+    pub(super) load: Duration,
+    sampling: SamplingParams,
+    options: GenerateOptions,
+    /// The template of the command line, in place of the file's.
+    template: Option<ChatTemplate>,
+    render: RenderOptions,
+    hide_thinking: bool,
+}
+
+/// What came of a prompt.
+pub(super) struct Completion {
+    /// Generated ids, with the one that ended generation.
+    pub(super) tokens: Vec<u32>,
+    /// Generated text, as shown.
+    pub(super) text: String,
+    pub(super) prompt_tokens: usize,
+    /// Prompt tokens that the sequence held before.
+    pub(super) reused: usize,
+    pub(super) finish: FinishReason,
+    pub(super) seed: u64,
+    /// Until the first token was chosen.
+    pub(super) prefill: Duration,
+    /// For the tokens after the first.
+    pub(super) decode: Duration,
+    /// The point that was asked for, if the prompt was processed from before it.
+    pub(super) checkpoint: Option<Checkpoint>,
+}
+
+impl Session {
+    /// Checks the settings, loads the model, and says on stderr what is in force.
+    pub(super) fn open(
+        model: &ModelArgs,
+        sampling: &SamplingArgs,
+        generate: &GenerateArgs,
+        template: &TemplateArgs,
+    ) -> Result<Self> {
+        // A wrong flag must not cost the time of loading.
+        sampling.partial().or_default().validate()?;
+        interrupt::install();
+        let started = Instant::now();
+        let engine = load(model)?;
+        let sampling = sampling.partial().or(engine.sampling().clone()).or_default();
+        output::note(format_args!("sampling: {sampling}"));
+        Ok(Self {
+            template: template.template(engine.tokenizer())?,
+            render: template.render_options(),
+            hide_thinking: template.hide_thinking,
+            load: started.elapsed(),
+            options: generate.options(),
+            engine,
+            sampling,
+        })
+    }
+
+    /// Whether conversations can be rendered.
+    pub(super) fn has_template(&self) -> bool {
+        self.template().is_some()
+    }
+
+    /// The prompt text for `messages`, ending with the start of an answer if `open`.
+    pub(super) fn render(&self, messages: &[Message], open: bool) -> Result<String> {
+        let template = self.template().ok_or_else(|| {
+            Error::Template(
+                "the file has none; give one (--chat-template chatml) or use --raw".into(),
+            )
+        })?;
+        let options = RenderOptions { add_generation_prompt: open, ..self.render.clone() };
+        template.prompt(messages, &options)
+    }
+
+    /// The tokens of a rendered prompt, or of a `raw` one.
+    pub(super) fn encode(&self, text: &str, raw: bool) -> Result<Vec<u32>> {
+        let options = EncodeOptions { add_special: raw, parse_special: true };
+        self.engine.tokenizer().encode(text, options)
+    }
+
+    /// Prints what is generated; `open` tells whether the prompt leaves thinking open.
+    pub(super) fn printer(&self, open: bool) -> impl FnMut(&str) -> Result<()> + use<> {
+        let mut filter = self.hide_thinking.then(|| AnswerOnly::new(open));
+        move |text| output::result(filter.as_mut().map_or(text, |filter| filter.push(text)))
+    }
+
+    /// Continues `prompt`, of which `sequence` holds a beginning, and gives the text to `show`
+    /// piece by piece. Takes a checkpoint after the first `mark` tokens of the prompt, if given.
+    /// Ctrl-C ends it with what is there.
+    pub(super) fn complete(
+        &mut self,
+        sequence: &mut Sequence,
+        prompt: Vec<u32>,
+        mark: Option<usize>,
+        show: &mut dyn FnMut(&str) -> Result<()>,
+    ) -> Result<Completion> {
+        let sampler = Sampler::new(self.sampling.clone())?;
+        let seed = sampler.seed();
+        let (prompt_tokens, reused) = (prompt.len(), sequence.tokens().len());
+        let context = self.engine.context() as usize;
+        let mut generation =
+            Generation::new(sampler, self.options.clone(), prompt, reused, context)?;
+        let interrupt = Interrupt::watch();
+        let started = Instant::now();
+        let (mut prefill, mut checkpoint) = (None, None);
+        let mut text = String::new();
+        let finish = loop {
+            let piece = match generation.next() {
+                Next::Done(reason) => break reason,
+                _ if interrupt.requested() => generation.cancel(),
+                Next::Prefill(tokens) => {
+                    let held = sequence.tokens().len();
+                    let to_mark = mark.and_then(|mark| mark.checked_sub(held));
+                    let count = to_mark.filter(|n| (1..tokens.len()).contains(n));
+                    self.prefill(sequence, &tokens[..count.unwrap_or(tokens.len())], &interrupt)?;
+                    generation.appended(sequence.tokens().len() - held);
+                    if mark == Some(sequence.tokens().len()) {
+                        checkpoint = Some(self.engine.checkpoint(sequence)?);
+                    }
+                    continue;
+                }
+                Next::Choose => {
+                    let token = self.choose(sequence, generation.sampler())?;
+                    prefill.get_or_insert_with(|| started.elapsed());
+                    generation.push(token, self.engine.tokenizer())
+                }
+                Next::Decode(token) => {
+                    self.engine.decode(sequence, token)?;
+                    generation.appended(1);
+                    continue;
+                }
+            };
+            show(&piece)?;
+            text.push_str(&piece);
+        };
+        if prefill.is_none() && finish != FinishReason::Cancelled {
+            // Nothing was generated: reading waits for the device, so that its time and its
+            // errors show all the same.
+            self.engine.logits(sequence)?;
+        }
+        let elapsed = started.elapsed();
+        let prefill = prefill.unwrap_or(elapsed);
+        Ok(Completion {
+            tokens: generation.generated().to_vec(),
+            text,
+            prompt_tokens,
+            reused,
+            finish,
+            seed,
+            prefill,
+            decode: elapsed - prefill,
+            checkpoint,
+        })
+    }
+
+    fn prefill(
+        &mut self,
+        sequence: &mut Sequence,
+        tokens: &[u32],
+        interrupt: &Interrupt,
+    ) -> Result<()> {
+        let bar = progress::prefill(tokens.len());
+        self.engine.prefill(sequence, tokens, &mut |done| {
+            bar.set_position(done as u64);
+            interrupt.flow()
+        })?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+
+    fn choose(&mut self, sequence: &Sequence, sampler: &mut Sampler) -> Result<u32> {
+        if sampler.is_greedy() {
+            return self.engine.argmax(sequence);
+        }
+        sampler.sample(&self.engine.logits(sequence)?)
+    }
+
+    fn template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref().or(self.engine.template())
+    }
+}
+
+/// Loads the model with a progress bar and says where it runs.
+pub(super) fn load(args: &ModelArgs) -> Result<Engine> {
+    let bar = progress::loading();
+    let engine = Engine::load(&args.model, &args.options(), &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    let (device, reason) = engine.device();
+    output::note(format_args!("device: {} ({reason})", device.name));
+    output::note(format_args!(
+        "model: {} on the device, context {}, prompt steps of {}",
+        output::size(engine.memory().total),
+        engine.context(),
+        engine.chunk(),
+    ));
+    let layers = engine.config().n_layer;
+    if args.n_gpu_layers.is_some_and(|n| n < layers) {
+        output::note(format_args!("--n-gpu-layers: all {layers} layers run on the device"));
+    }
+    Ok(engine)
+}

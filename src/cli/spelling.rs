@@ -1,0 +1,310 @@
+//! llama.cpp's spellings (spec/cli-and-server.md 2), rewritten before clap sees the arguments:
+//! clap knows no flags of one dash and several letters, and flags without a meaning here are
+//! dropped with a notice rather than declared.
+
+use std::{collections::VecDeque, ffi::OsString};
+
+use clap::{Arg, ArgAction, Command};
+use engine::{Error, Result};
+
+/// One dash and several letters → our long flag.
+const SHORT: &[(&str, &str)] = &[
+    ("-ub", "--ubatch-size"),
+    ("-ngl", "--n-gpu-layers"),
+    ("-ctk", "--cache-type-k"),
+    ("-ctv", "--cache-type-v"),
+    ("-dev", "--device"),
+    ("-sys", "--system-prompt"),
+    ("-cnv", "--conversation"),
+    ("-no-cnv", "--raw"),
+    ("--no-conversation", "--raw"),
+    ("-st", "--single-turn"),
+    ("-sp", "--special"),
+    ("-rea", "--reasoning"),
+    ("-lv", "--log-verbosity"),
+];
+
+/// How many arguments follow a flag.
+#[derive(Clone, Copy, Debug)]
+enum Value {
+    None,
+    One,
+    /// The next argument if it is one of these.
+    Maybe(&'static [&'static str]),
+}
+
+/// Flags that change nothing here: names, value, and the rest of the sentence "NAME is ignored: ".
+const IGNORED: &[(&[&str], Value, &str)] = &[
+    (
+        &["-fa", "--flash-attn"],
+        Value::Maybe(&["on", "off", "auto", "1", "0", "true", "false", "enabled", "disabled"]),
+        "attention always runs with online softmax",
+    ),
+    (&["-lm", "--load-mode"], Value::One, LOADING),
+    (&["--mmap", "--no-mmap", "--mlock"], Value::None, LOADING),
+    (&["-t", "--threads", "-tb", "--threads-batch"], Value::One, NO_CPU),
+    (&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"], Value::None, "one sequence runs"),
+    (
+        &["-mg", "--main-gpu", "-sm", "--split-mode", "-ts", "--tensor-split"],
+        Value::One,
+        "one device runs the whole model; choose it with --device",
+    ),
+    (&["--jinja", "--no-jinja"], Value::None, "chat templates are always Jinja"),
+    (&["--warmup", "--no-warmup"], Value::None, "kernels are compiled while the model loads"),
+    (&["--numa", "--prio", "--prio-batch", "--poll", "--poll-batch"], Value::One, NO_CPU),
+    (&["-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict"], Value::One, NO_CPU),
+    (&["-Cb", "--cpu-mask-batch", "-Crb", "--cpu-range-batch"], Value::One, NO_CPU),
+    (&["--cpu-strict-batch"], Value::One, NO_CPU),
+    (&["--repack", "-nr", "--no-repack", "--no-host"], Value::None, NO_CPU),
+    (&["-dt", "--defrag-thold"], Value::One, "the cache never fragments"),
+    (&["--swa-full"], Value::None, "no supported model has a sliding window"),
+    (
+        &["--context-shift", "--no-context-shift"],
+        Value::None,
+        "a full context ends generation; tokens are never dropped",
+    ),
+    (&["--cache-reuse"], Value::One, "the cache is never shifted"),
+    (&["--log-timestamps", "--no-log-timestamps"], Value::None, "log lines have one form"),
+    (&["-e", "--escape"], Value::None, "escapes in --prompt count without it"),
+    (&["--display-prompt", "--no-display-prompt"], Value::None, "the prompt is never printed"),
+    (&["--color"], Value::Maybe(&["on", "off", "auto"]), "text is printed as it is"),
+    (&["--keepalive"], Value::One, "the model stays for this run only"),
+];
+
+const LOADING: &str = "weights go straight from the mapped file to the device";
+const NO_CPU: &str = "the CPU computes nothing";
+
+/// Flags whose promise cannot be kept: names and the answer.
+const REFUSED: &[(&[&str], &str)] = &[
+    (
+        &["-hf", "-hfr", "--hf-repo"],
+        "models are not downloaded; download the GGUF file and pass it with -m",
+    ),
+    (
+        &["-kvo", "--kv-offload"],
+        "its meaning differs between tools (the KV cache on the GPU, or moved to host memory); \
+         leave it out: the cache is on the device",
+    ),
+    (&["-mm", "--mmproj"], "images are not supported"),
+    (&["--format"], "output cannot be held to a format"),
+    (
+        &["-ncmoe", "--n-cpu-moe", "-cmoe", "--cpu-moe"],
+        "experts cannot be kept in host memory; the whole model has to fit the device",
+    ),
+];
+
+/// Arguments for clap, and what was dropped from them.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Normalised {
+    pub(crate) args: Vec<OsString>,
+    pub(crate) notices: Vec<String>,
+}
+
+/// Rewrites `args` (program, subcommand, flags) for `command`. Values are joined to their flags
+/// (`--n-predict=-1`), so that they may start with a dash.
+///
+/// # Errors
+/// [`Error::Usage`] for a refused flag, or a one-dash flag of several letters that nobody knows,
+/// which clap would misread as a cluster (`-np 4` as `-n p`).
+pub(crate) fn normalise(
+    args: impl IntoIterator<Item = OsString>,
+    command: &Command,
+) -> Result<Normalised> {
+    let mut rest: VecDeque<OsString> = args.into_iter().collect();
+    let mut out = Normalised::default();
+    let subcommand = |arg: &OsString| command.find_subcommand(arg.to_str()?);
+    let found = rest.iter().enumerate().skip(1).find_map(|(i, arg)| Some((i, subcommand(arg)?)));
+    let Some((at, command)) = found else {
+        out.args.extend(rest);
+        return Ok(out);
+    };
+    out.args.extend(rest.drain(..=at));
+    while let Some(arg) = rest.pop_front() {
+        if arg == "--" {
+            out.args.push(arg);
+            out.args.extend(rest);
+            break;
+        }
+        let Some(text) = arg.to_str().filter(|text| text.len() > 1 && text.starts_with('-')) else {
+            out.args.push(arg);
+            continue;
+        };
+        let (name, inline) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (text, None),
+        };
+        if let Some((_, answer)) = REFUSED.iter().find(|(names, _)| names.contains(&name)) {
+            return Err(Error::Usage(format!("{name} is refused: {answer}")));
+        }
+        if let Some((_, value, why)) = IGNORED.iter().find(|(names, ..)| names.contains(&name)) {
+            let follows = |next: &OsString| match value {
+                Value::None => false,
+                Value::One => true,
+                Value::Maybe(words) => words.iter().any(|word| next == word),
+            };
+            if inline.is_none() && rest.front().is_some_and(follows) {
+                rest.pop_front();
+            }
+            out.notices.push(format!("{name} is ignored: {why}"));
+            continue;
+        }
+        let long = SHORT.iter().find(|(short, _)| *short == name).map(|(_, long)| *long);
+        let Some(known) = find(command, long.unwrap_or(name)) else {
+            if is_unknown_short(name) {
+                return Err(Error::Usage(format!("unknown flag {name} (see --help)")));
+            }
+            out.args.push(arg);
+            continue;
+        };
+        let name = known.get_long().map_or_else(|| name.to_owned(), |long| format!("--{long}"));
+        let separate = inline.is_none() && takes_value(known) && !known.is_require_equals_set();
+        let value = match inline {
+            Some(value) => Some(value.into()),
+            None if separate => rest.pop_front_if(|next| !is_flag(command, next)),
+            None => None,
+        };
+        out.args.push(match value {
+            Some(value) => {
+                let mut joined = OsString::from(name + "=");
+                joined.push(value);
+                joined
+            }
+            None => name.into(),
+        });
+    }
+    Ok(out)
+}
+
+/// The argument of `command` that `flag` (with its dashes) names.
+fn find<'c>(command: &'c Command, flag: &str) -> Option<&'c Arg> {
+    let shorts = |arg: &Arg| arg.get_short_and_visible_aliases().unwrap_or_default();
+    command.get_arguments().find(|arg| match flag.strip_prefix("--") {
+        Some(long) => {
+            arg.get_long() == Some(long)
+                || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&long))
+        }
+        None => {
+            let mut letters = flag.strip_prefix('-').unwrap_or_default().chars();
+            let letter = letters.next().filter(|_| letters.next().is_none());
+            letter.is_some_and(|letter| shorts(arg).contains(&letter))
+        }
+    })
+}
+
+fn takes_value(arg: &Arg) -> bool {
+    matches!(arg.get_action(), ArgAction::Set | ArgAction::Append)
+}
+
+/// Whether `next` is a flag, so that the flag before it lacks its value.
+fn is_flag(command: &Command, next: &OsString) -> bool {
+    let Some(next) = next.to_str() else { return false };
+    let in_tables = SHORT.iter().any(|(short, _)| *short == next)
+        || IGNORED.iter().any(|(names, ..)| names.contains(&next))
+        || REFUSED.iter().any(|(names, _)| names.contains(&next));
+    in_tables || find(command, next).is_some()
+}
+
+/// `-abc`, but not `--abc`, `-a`, nor a value that clap finds behind its letter (`-n5`, `-n-1`).
+fn is_unknown_short(name: &str) -> bool {
+    let mut letters = name.chars().skip(1);
+    let (first, second) = (letters.next(), letters.next());
+    first.is_some_and(char::is_alphabetic) && second.is_some_and(|c| !c.is_numeric() && c != '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::built;
+
+    fn normalised(line: &str) -> Result<Normalised> {
+        let args = line.split_whitespace().map(OsString::from);
+        normalise(["engine".into(), "run".into()].into_iter().chain(args), &built())
+    }
+
+    /// What clap sees behind `engine run`.
+    fn seen(line: &str) -> String {
+        let args = normalised(line).unwrap().args;
+        args[2..].iter().map(|arg| arg.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn every_entry_leads_to_a_flag_that_exists_and_is_written_once() {
+        let command = built();
+        let run = command.find_subcommand("run").unwrap();
+        for (short, long) in SHORT {
+            assert!(find(run, long).is_some(), "{short} → {long}");
+        }
+        let names = SHORT.iter().map(|(short, _)| *short);
+        let names = names.chain(IGNORED.iter().flat_map(|(names, ..)| names.iter().copied()));
+        let names: Vec<_> =
+            names.chain(REFUSED.iter().flat_map(|(names, _)| names.iter().copied())).collect();
+        for (i, name) in names.iter().enumerate() {
+            assert!(!names[..i].contains(name), "{name} twice");
+            assert!(find(run, name).is_none(), "{name} is also clap's");
+        }
+    }
+
+    #[test]
+    fn short_spellings_become_long_flags_with_joined_values() {
+        assert_eq!(
+            seen("-ngl 99 -ctk f32 -n -1 -sys -hello -dev 0 -st -rea off --temp=0"),
+            "--n-gpu-layers=99 --cache-type-k=f32 --predict=-1 --system-prompt=-hello --device=0 \
+             --single-turn --reasoning=off --temp=0"
+        );
+        assert_eq!(seen("-n5 -c4096 -p a=b -no-cnv"), "-n5 -c4096 --prompt=a=b --raw");
+        assert_eq!(seen("-- -ngl 99"), "-- -ngl 99");
+    }
+
+    #[test]
+    fn flash_attention_is_accepted_in_all_its_forms() {
+        for line in
+            ["-fa -c 8", "-fa 1 -c 8", "-fa on -c 8", "--flash-attn off -c 8", "-fa=on -c 8"]
+        {
+            assert_eq!(seen(line), "--ctx-size=8", "{line}");
+        }
+        assert_eq!(normalised("-p hi -fa").unwrap().notices.len(), 1);
+    }
+
+    #[test]
+    fn ignored_flags_go_with_their_values_and_one_notice_each() {
+        let out = normalised("--numa distribute -t 8 --no-mmap -C 0xff -p hi").unwrap();
+        assert_eq!(out.args[2..], ["--prompt=hi"]);
+        assert_eq!(out.notices.len(), 4);
+        assert!(out.notices[0].starts_with("--numa is ignored: "), "{}", out.notices[0]);
+    }
+
+    #[test]
+    fn a_flag_is_not_taken_for_the_value_of_another() {
+        assert_eq!(seen("-m -p hi"), "--model --prompt=hi");
+        assert_eq!(seen("--prompt=-m -n 1"), "--prompt=-m --predict=1");
+    }
+
+    #[test]
+    fn refused_and_unknown_short_flags_are_usage_errors() {
+        for (line, word) in [
+            ("-kvo", "tools"),
+            ("--kv-offload", "tools"),
+            ("-hf a/b", "-m"),
+            ("--mmproj x.gguf", "images"),
+            ("-ncmoe 3", "experts"),
+            ("-np 4", "-np"),
+            ("-cram 8192", "-cram"),
+            ("-xyz", "-xyz"),
+        ] {
+            let error = normalised(line).unwrap_err();
+            assert_eq!(error.exit_status(), 2);
+            assert!(error.to_string().contains(word), "{error}");
+        }
+    }
+
+    #[test]
+    fn without_a_known_subcommand_nothing_changes() {
+        let args = ["engine", "what", "-ngl", "99"].map(OsString::from);
+        let out = normalise(args.clone(), &built()).unwrap();
+        assert_eq!(out, Normalised { args: args.into(), notices: vec![] });
+        assert_eq!(normalise([], &built()).unwrap(), Normalised::default());
+        let args = ["engine", "-v", "run", "-ngl", "9"].map(OsString::from);
+        let out = normalise(args, &built()).unwrap();
+        assert_eq!(out.args, ["engine", "-v", "run", "--n-gpu-layers=9"]);
+    }
+}

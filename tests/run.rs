@@ -1,0 +1,267 @@
+//! `engine run` and `engine logits` on a tiny model: output, limits, sampling flags, reports.
+
+use std::{
+    fs,
+    io::{Read, Write},
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use safetensors::{Dtype, SafeTensors};
+use serde_json::{Value, json};
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/tiny-llama.gguf");
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engine"));
+    command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// stdout of a run that succeeds.
+#[track_caller]
+fn run(args: &[&str]) -> String {
+    let output = command(&[&["run", "-m", MODEL], args].concat()).output().unwrap();
+    assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The object of `--json`.
+#[track_caller]
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&run(&[args, &["--json"]].concat())).unwrap()
+}
+
+const PROMPT: [&str; 4] = ["--tokens", "72,101,108,108,111", "-n", "24"];
+
+#[test]
+fn the_report_has_exactly_these_fields() {
+    let report = json(&[&PROMPT[..], &["--temp", "0", "--ignore-eos"]].concat());
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(
+        keys(&report),
+        [
+            "tokens",
+            "text",
+            "prompt_tokens",
+            "generated_tokens",
+            "finish_reason",
+            "seed",
+            "timings",
+            "memory",
+            "paths",
+            "device"
+        ]
+    );
+    assert_eq!(report["prompt_tokens"], 5);
+    assert_eq!(report["generated_tokens"], 24);
+    assert_eq!(report["tokens"].as_array().unwrap().len(), 24);
+    assert_eq!(report["finish_reason"], "length");
+    assert_eq!(keys(&report["timings"]), ["load", "prefill", "decode"]);
+    for phase in ["prefill", "decode"] {
+        assert!(report["timings"][phase]["ms"].as_f64().unwrap() > 0.0);
+        assert!(report["timings"][phase]["tok_s"].as_f64().unwrap() > 0.0);
+    }
+    assert!(report["memory"]["weights"].as_u64().unwrap() > 0);
+    assert!(!report["paths"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn streamed_text_is_the_reported_text() {
+    let args = [&PROMPT[..], &["--temp", "0", "--ignore-eos"]].concat();
+    let report = json(&args);
+    assert_eq!(run(&args), format!("{}\n", report["text"].as_str().unwrap()));
+}
+
+#[test]
+fn a_stop_string_ends_the_text_before_it() {
+    let args = [&PROMPT[..], &["--temp", "0", "--ignore-eos"]].concat();
+    let report = json(&args);
+    let text = report["text"].as_str().unwrap();
+    // A few characters from the middle of the text, as they first occur in it.
+    let stop: String = text.chars().skip(text.chars().count() / 2).take(3).collect();
+    let expected = &text[..text.find(&stop).unwrap()];
+    let stopped = json(&[&args[..], &["--stop", &stop, "--no-escape"]].concat());
+    assert_eq!(stopped["text"], expected);
+    assert_eq!(stopped["finish_reason"], "stop");
+    let flags = ["-r", &stop, "--no-escape"];
+    assert_eq!(run(&[&args[..], &flags].concat()), format!("{expected}\n"));
+}
+
+#[test]
+fn nothing_is_generated_with_0_and_no_rate_made_up() {
+    let report = json(&["--tokens", "1,2", "-n", "0"]);
+    assert_eq!(report["tokens"], json!([]));
+    assert_eq!(report["finish_reason"], "length");
+    assert_eq!(report["timings"]["decode"]["tok_s"], Value::Null);
+    let one = json(&["--tokens", "1,2", "-n", "1"]);
+    assert_eq!(one["generated_tokens"], 1);
+    assert_eq!(one["timings"]["decode"]["tok_s"], Value::Null);
+}
+
+#[test]
+fn the_context_bounds_prompt_and_generation() {
+    let args = ["--tokens", "1,2,3,4,5,6,7", "--ignore-eos", "-c"];
+    for (context, generated) in [("7", 1), ("8", 2), ("10", 4)] {
+        let report = json(&[&args[..], &[context]].concat());
+        assert_eq!(report["generated_tokens"], generated, "context {context}");
+        assert_eq!(report["finish_reason"], "length");
+    }
+    let output = command(&[&["run", "-m", MODEL], &args[..], &["6"]].concat()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let error = stderr.lines().last().unwrap();
+    assert!(error.contains("7 tokens") && error.contains('6'), "{error}");
+}
+
+#[test]
+fn a_token_outside_the_vocabulary_is_wrong_usage() {
+    let output = command(&["run", "-m", MODEL, "--tokens", "1,999999"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--tokens names 999999"));
+}
+
+#[test]
+fn stdin_follows_the_prompt() {
+    let mut child = command(&["run", "-m", MODEL, "-p", "Sum up:", "-n", "4", "--temp", "0"])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"some text").unwrap();
+    let piped = child.wait_with_output().unwrap();
+    assert!(piped.status.success());
+    let whole = run(&["-p", r"Sum up:\n\nsome text", "-n", "4", "--temp", "0"]);
+    assert_eq!(String::from_utf8(piped.stdout).unwrap(), whole);
+}
+
+/// Sampling without any filter, seeded.
+const PLAIN: [&str; 12] = [
+    "--temp",
+    "1.5",
+    "--top-k",
+    "0",
+    "--top-p",
+    "1",
+    "--min-p",
+    "0",
+    "--seed",
+    "7",
+    "--ignore-eos",
+    "--json",
+];
+
+fn tokens(flags: &[&str]) -> Value {
+    let args = [&PROMPT[..], &PLAIN, flags].concat();
+    serde_json::from_str::<Value>(&run(&args)).unwrap()["tokens"].clone()
+}
+
+#[test]
+fn every_sampling_flag_has_an_effect() {
+    let plain = tokens(&[]);
+    let first = format!("{}-inf", plain[0]);
+    let flags = [
+        ["--temp", "0.4"],
+        ["--top-k", "3"],
+        ["--top-p", "0.3"],
+        ["--min-p", "0.5"],
+        ["--typical", "0.2"],
+        ["--top-nsigma", "0.5"],
+        ["--repeat-penalty", "3"],
+        ["--presence-penalty", "9"],
+        ["--frequency-penalty", "9"],
+        ["--seed", "8"],
+        ["--logit-bias", &first],
+    ];
+    for flag in flags {
+        assert_ne!(tokens_with(flag), plain, "{flag:?}");
+    }
+    let window = |n| tokens(&["--presence-penalty", "9", "--repeat-last-n", n]);
+    assert_ne!(window("-1"), window("2"));
+    assert_eq!(window("0"), plain);
+}
+
+/// `PLAIN` with one flag changed or added.
+fn tokens_with([flag, value]: [&str; 2]) -> Value {
+    let mut args: Vec<&str> = PROMPT.to_vec();
+    let kept = PLAIN.iter().position(|&plain| plain == flag);
+    args.extend(PLAIN.iter().enumerate().filter_map(|(i, &plain)| {
+        (kept != Some(i) && kept.map(|k| k + 1) != Some(i)).then_some(plain)
+    }));
+    args.extend([flag, value]);
+    serde_json::from_str::<Value>(&run(&args)).unwrap()["tokens"].clone()
+}
+
+#[test]
+fn a_seed_reproduces_a_run_and_without_one_runs_differ() {
+    let args = [&PROMPT[..], &["--temp", "2", "--top-k", "0", "--ignore-eos"]].concat();
+    let (one, other) = (json(&args), json(&args));
+    assert_ne!(one["tokens"], other["tokens"]);
+    let seed = one["seed"].to_string();
+    let again = json(&[&args[..], &["-s", &seed]].concat());
+    assert_eq!(again["tokens"], one["tokens"]);
+    assert_eq!(again["seed"], one["seed"]);
+}
+
+#[test]
+fn the_profile_lists_ops() {
+    let args = ["run", "-m", MODEL, "--tokens", "1", "-n", "2", "--profile"];
+    let output = command(&args).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    let rows: Vec<_> = stderr.lines().skip_while(|line| !line.starts_with("op ")).collect();
+    assert!(rows.len() > 3 && rows.iter().any(|row| row.starts_with("total ")), "{stderr}");
+}
+
+/// `logits` f32 [positions][vocab] and `positions` of `engine logits` with `flags`.
+fn logits(name: &str, flags: &[&str]) -> (Vec<Vec<f32>>, Vec<i64>) {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.safetensors"));
+    let fixed = ["logits", "-m", MODEL, "--tokens", "72,101,108,108,111", "-o"];
+    let args = [&fixed[..], &[path.to_str().unwrap()], flags].concat();
+    let output = command(&args).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stdout.is_empty());
+    assert!(!path.with_extension("safetensors.part").exists());
+    let bytes = fs::read(path).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let (logits, positions) = (file.tensor("logits").unwrap(), file.tensor("positions").unwrap());
+    assert_eq!((logits.dtype(), positions.dtype()), (Dtype::F32, Dtype::I64));
+    let values: Vec<f32> = bytemuck::pod_collect_to_vec(logits.data());
+    let rows = values.chunks(logits.shape()[1]).map(<[f32]>::to_vec).collect();
+    (rows, bytemuck::pod_collect_to_vec(positions.data()))
+}
+
+#[test]
+fn logits_are_written_for_the_positions_asked_for() {
+    let (all, positions) = logits("all", &[]);
+    assert_eq!(positions, [0, 1, 2, 3, 4]);
+    let (some, positions) = logits("some", &["--positions", "3,0,3"]);
+    assert_eq!(positions, [0, 3]);
+    assert!(some == [all[0].clone(), all[3].clone()], "the rows of positions 0 and 3");
+    let (last, positions) = logits("last", &["--positions", "last"]);
+    assert_eq!(positions, [4]);
+    assert!(last == [all[4].clone()], "the row of the last position");
+
+    let (stepwise, _) = logits("stepwise", &["--chunk", "1", "-ctk", "f32", "-ctv", "f32"]);
+    for (a, b) in all.iter().flatten().zip(stepwise.iter().flatten()) {
+        assert!((a - b).abs() < 0.05, "{a} {b}");
+    }
+    let best =
+        |row: &[f32]| (0..row.len()).rev().max_by(|&a, &b| row[a].total_cmp(&row[b])).unwrap();
+    let report = json(&["--tokens", "72,101,108,108,111", "-n", "1", "--temp", "0"]);
+    assert_eq!(report["tokens"], json!([best(&all[4])]));
+}
+
+/// Ctrl-C while text is coming ends the run well, with its timings.
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_generation_cleanly() {
+    let args = ["run", "-m", MODEL, "--tokens", "72", "--ignore-eos", "--special", "-n", "3000"];
+    let mut child = command(&[&args[..], &["-c", "4000"]].concat()).spawn().unwrap();
+    let mut first = [0];
+    child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.lines().last().unwrap().contains("| cancelled |"), "{stderr}");
+}

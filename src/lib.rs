@@ -33,6 +33,7 @@
 //! | [`engine`] | steps of sequences: prefill, decode, logits |
 //! | [`text`] | tokenizer, chat template, streaming decode, stop strings |
 //! | [`sample`] | the sampler chain |
+//! | [`generate`] | generation of one sequence, as a state machine that others drive |
 //!
 //! # Invariants
 //!

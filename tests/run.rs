@@ -34,6 +34,26 @@ fn json(args: &[&str]) -> Value {
 
 const PROMPT: [&str; 4] = ["--tokens", "72,101,108,108,111", "-n", "24"];
 
+/// Template, tokenizer, forward pass and choice together: the tokens that the reference chose.
+#[test]
+fn a_chat_prompt_is_answered_as_the_reference_does() {
+    for (model, prompt) in [("tiny-llama", "What is 12 + 30?"), ("tiny-qwen35", "Hello!")] {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        let expected = fs::read(fixtures.join(format!("expected/{model}.json"))).unwrap();
+        let expected: Value = serde_json::from_slice(&expected).unwrap();
+        let expected = &expected["prompts"][5];
+        assert!(expected["text"].as_str().unwrap().contains(prompt));
+        let file = fixtures.join(format!("models/{model}.gguf"));
+        let fixed =
+            ["run", "-n", "32", "--temp", "0", "--ignore-eos", "--json", "-p", prompt, "-m"];
+        let output = command(&fixed).arg(file).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["prompt_tokens"], expected["ids"].as_array().unwrap().len());
+        assert_eq!(report["tokens"], expected["greedy"], "{model}");
+    }
+}
+
 #[test]
 fn the_report_has_exactly_these_fields() {
     let report = json(&[&PROMPT[..], &["--temp", "0", "--ignore-eos"]].concat());

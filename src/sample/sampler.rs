@@ -62,7 +62,7 @@ impl Sampler {
         }
     }
 
-    /// Chooses a token from the logits f32 [vocab] of one position.
+    /// Chooses a token from the logits f32 `[vocab]` of one position.
     ///
     /// # Errors
     /// [`Error::Sampling`] if a logit is NaN or plus infinity, if all are minus infinity (also
@@ -133,7 +133,7 @@ fn random_seed() -> Result<u64> {
     seed.map(u64::from).map_err(|e| Error::Sampling(format!("no random seed from the system: {e}")))
 }
 
-/// Token with the largest of the logits f32 [vocab]; the lowest id on ties.
+/// Token with the largest of the logits f32 `[vocab]`; the lowest id on ties.
 ///
 /// # Errors
 /// [`Error::Sampling`] if a logit is NaN or plus infinity or if all are minus infinity.

@@ -166,9 +166,9 @@ fn positions(t: &TestDevice, first: u32, n: u32) -> Buf {
 fn every_head_size_and_group() {
     each_device(|t| {
         for (d, n_head, n_kv) in
-            [(16, 3, 3), (32, 8, 1), (40, 6, 2), (64, 7, 1), (128, 12, 1), (256, 4, 1), (512, 5, 1)]
+            [(16, 3, 3), (32, 8, 1), (40, 6, 2), (128, 12, 1), (256, 4, 1), (512, 5, 1)]
         {
-            Case { d, n_head, n_kv, ..PLAIN }.run(t, &[37, 38, 40]);
+            Case { d, n_head, n_kv, ..PLAIN }.run(t, &[37, 38]);
         }
     });
 }

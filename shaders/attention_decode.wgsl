@@ -11,6 +11,8 @@
 const TILE: u32 = 32u;
 const PARTS: u32 = WG / TILE;     // lanes a key
 const SHARES: u32 = WG / EIGHTS;  // lanes an eight of the values
+const KEY_LOADS: u32 = (EIGHTS + PARTS - 1u) / PARTS;
+const VALUE_LOADS: u32 = (TILE + SHARES - 1u) / SHARES;
 const GAP: u32 = TILE + 4u;       // keeps lanes in different memory banks
 
 // The queries [ROWS][D/4], ROWS * D <= 2048; at the end each lane's sums.
@@ -53,20 +55,31 @@ fn main(
     for (var tile = at.begin; tile < at.end; tile += TILE) {
         let part = lane % PARTS;
         let key = min(tile + lane / PARTS, at.end - 1u);
-        var dots: array<f32, ROWS>;
-        for (var r = 0u; r < ROWS; r++) { dots[r] = 0.0; }
-        for (var i = part; i < EIGHTS; i += PARTS) {
-            let k = load_key(at, key, i);
-            for (var r = 0u; r < ROWS; r++) {
-                let source = r * (D / 4u) + 2u * i;
-                dots[r] += dot(k.lo, queries[source]) + dot(k.hi, queries[source + 1u]);
-            }
+        let count = min(TILE, at.end - tile);
+        // All loads of the tile first, so that they are under way together.
+        var k: array<Packed, KEY_LOADS>;
+        for (var c = 0u; c < KEY_LOADS; c++) {
+            k[c] = load_key(at, key, min(part + c * PARTS, EIGHTS - 1u));
+        }
+        var v: array<Packed, VALUE_LOADS>;
+        for (var c = 0u; c < VALUE_LOADS; c++) {
+            v[c] = load_value(at, tile + min(share + c * SHARES, count - 1u), eight);
         }
         // Four rows at a time, to stay within 16 KiB.
         var score = 0.0;
         for (var four = 0u; four < ROWS; four += 4u) {
             for (var r = four; r < min(four + 4u, ROWS); r++) {
-                partial[((r - four) * PARTS + part) * GAP + lane / PARTS] = dots[r];
+                var sum = 0.0;
+                for (var c = 0u; c < KEY_LOADS; c++) {
+                    let i = part + c * PARTS;
+                    if i < EIGHTS {
+                        let x = unpack_$K(k[c]);
+                        let source = r * (D / 4u) + 2u * i;
+                        sum = plus_dot(sum, x.lo, queries[source]);
+                        sum = plus_dot(sum, x.hi, queries[source + 1u]);
+                    }
+                }
+                partial[((r - four) * PARTS + part) * GAP + lane / PARTS] = sum;
             }
             workgroupBarrier();
             if row / 4u == four / 4u {
@@ -77,7 +90,6 @@ fn main(
             workgroupBarrier();
         }
 
-        let count = min(TILE, at.end - tile);
         let live = column < count && tile + column < seen;
         scores[lane] = select(LOWEST, score, live);
         workgroupBarrier();
@@ -96,11 +108,13 @@ fn main(
                 acc[r].lo *= decay[r];
                 acc[r].hi *= decay[r];
             }
-            for (var i = share; i < count; i += SHARES) {
-                let v = load_value(at, tile + i, eight);
-                for (var r = 0u; r < ROWS; r++) {
-                    acc[r].lo += weights[i * 8u + r] * v.lo;
-                    acc[r].hi += weights[i * 8u + r] * v.hi;
+            for (var c = 0u; c < VALUE_LOADS; c++) {
+                let i = share + c * SHARES;
+                if i < count {
+                    let x = unpack_$V(v[c]);
+                    for (var r = 0u; r < ROWS; r++) {
+                        acc[r] = plus(acc[r], weights[i * 8u + r], x);
+                    }
                 }
             }
         }
@@ -109,16 +123,21 @@ fn main(
     scores[lane] = total;
     workgroupBarrier();
     if column == 0u {
-        for (var i = 1u; i < p.tile; i++) { total += scores[lane + i]; }
+        for (var i = 1u; i < TILE * p.one; i++) { total += scores[lane + i]; }
         join[row] = join_state(at, row, largest, total);
     }
-    for (var r = 0u; r < ROWS; r++) {
-        queries[2u * lane] = acc[r].lo;
-        queries[2u * lane + 1u] = acc[r].hi;
+    for (var r = 0u; r < ROWS * p.one; r++) {
+        var own = acc[0];
+        for (var i = 1u; i < ROWS; i++) {
+            own.lo = select(own.lo, acc[i].lo, i == r);
+            own.hi = select(own.hi, acc[i].hi, i == r);
+        }
+        queries[2u * lane] = own.lo;
+        queries[2u * lane + 1u] = own.hi;
         workgroupBarrier();
         if lane < 2u * EIGHTS && row_exists(at, r) {
             var sum = queries[lane];
-            for (var i = 1u; i < p.shares; i++) { sum += queries[2u * i * EIGHTS + lane]; }
+            for (var i = 1u; i < SHARES * p.one; i++) { sum += queries[2u * i * EIGHTS + lane]; }
             join_sums(row_slot(at, r) * 2u * EIGHTS + lane, sum, join[r]);
         }
         workgroupBarrier();

@@ -32,7 +32,10 @@ fn dots(i: u32, rows: u32, columns: u32, s: ptr<function, array<vec4<f32>, 4>>) 
     let k3 = tiles[k + 48u * GAP];
     for (var r = 0u; r < 4u; r++) {
         let x = tiles[(rows + r) * GAP + i];
-        (*s)[r] += vec4(dot(x, k0), dot(x, k1), dot(x, k2), dot(x, k3));
+        (*s)[r] = vec4(
+            plus_dot((*s)[r].x, x, k0), plus_dot((*s)[r].y, x, k1),
+            plus_dot((*s)[r].z, x, k2), plus_dot((*s)[r].w, x, k3),
+        );
     }
 }
 
@@ -71,13 +74,13 @@ fn main(
             let key = lane / 2u;
             let i = dim / 2u + lane % 2u;
             if key < TILE && i < EIGHTS {
-                let k = load_key(at, min(tile + key, at.end - 1u), i);
+                let k = unpack_$K(load_key(at, min(tile + key, at.end - 1u), i));
                 let to = TILE * GAP + (key % 4u * 16u + key / 4u) * GAP + lane % 2u * 2u;
                 tiles[to] = k.lo;
                 tiles[to + 1u] = k.hi;
             }
             workgroupBarrier();
-            for (var c = 0u; c < min(p.quads, D / 4u - dim); c++) {
+            for (var c = 0u; c < min(4u * p.one, D / 4u - dim); c++) {
                 dots(c, lane / 16u * 4u, lane % 16u, &s);
             }
         }
@@ -120,14 +123,16 @@ fn main(
                     acc[r].hi *= fade;
                 }
                 for (var i = 0u; i < HALF && base + i < at.end; i += 4u) {
-                    let v0 = load_value(at, base + i, eight);
-                    let v1 = load_value(at, min(base + i + 1u, at.end - 1u), eight);
-                    let v2 = load_value(at, min(base + i + 2u, at.end - 1u), eight);
-                    let v3 = load_value(at, min(base + i + 3u, at.end - 1u), eight);
+                    let v0 = unpack_$V(load_value(at, base + i, eight));
+                    let v1 = unpack_$V(load_value(at, min(base + i + 1u, at.end - 1u), eight));
+                    let v2 = unpack_$V(load_value(at, min(base + i + 2u, at.end - 1u), eight));
+                    let v3 = unpack_$V(load_value(at, min(base + i + 3u, at.end - 1u), eight));
                     for (var r = 0u; r < LANE_ROWS; r++) {
                         let w = tiles[min(lane_row + r, TILE - 1u) * WEIGHT_GAP + i / 4u];
-                        acc[r].lo += w.x * v0.lo + w.y * v1.lo + w.z * v2.lo + w.w * v3.lo;
-                        acc[r].hi += w.x * v0.hi + w.y * v1.hi + w.z * v2.hi + w.w * v3.hi;
+                        acc[r] = plus(acc[r], w.x, v0);
+                        acc[r] = plus(acc[r], w.y, v1);
+                        acc[r] = plus(acc[r], w.z, v2);
+                        acc[r] = plus(acc[r], w.w, v3);
                     }
                 }
             }
@@ -141,11 +146,16 @@ fn main(
         join[row] = join_state(at, row, largest, total);
     }
     workgroupBarrier();
-    for (var r = 0u; r < LANE_ROWS; r++) {
+    for (var r = 0u; r < LANE_ROWS * p.one; r++) {
         if row_exists(at, lane_row + r) {
+            var sum = acc[0];
+            for (var i = 1u; i < LANE_ROWS; i++) {
+                sum.lo = select(sum.lo, acc[i].lo, i == r);
+                sum.hi = select(sum.hi, acc[i].hi, i == r);
+            }
             let to = (row_slot(at, lane_row + r) * EIGHTS + eight) * 2u;
-            join_sums(to, acc[r].lo, join[lane_row + r]);
-            join_sums(to + 1u, acc[r].hi, join[lane_row + r]);
+            join_sums(to, sum.lo, join[lane_row + r]);
+            join_sums(to + 1u, sum.hi, join[lane_row + r]);
         }
     }
 }

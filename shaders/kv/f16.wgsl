@@ -4,10 +4,10 @@ fn words_f16(i: u32) -> vec2<u32> {
     return vec2(i, i);
 }
 
-fn unpack_f16(a: vec4<u32>, b: vec4<u32>) -> Eight {
+fn unpack_f16(w: Packed) -> Eight {
     return Eight(
-        vec4(unpack2x16float(a.x), unpack2x16float(a.y)),
-        vec4(unpack2x16float(a.z), unpack2x16float(a.w)),
+        vec4(unpack2x16float(w.a.x), unpack2x16float(w.a.y)),
+        vec4(unpack2x16float(w.a.z), unpack2x16float(w.a.w)),
     );
 }
 

@@ -23,17 +23,17 @@ struct Params {
     first: u32,           // the first of them among the step's
     n_head: u32,
     n_kv: u32,
-    blocks: u32,          // workgroups for the query heads of one kv head
+    heads: u32,           // query heads a kv head
+    blocks: u32,          // workgroups for them
     splits: u32,
     least: u32,           // keys a split takes at least, a multiple of 64
     segment_first: u32,   // position of the segment's first token
     segment_tokens: u32,
     carry: u32,           // 1: earlier segments have left their state
     scale: f32,           // of q . k
-    // Constants, as loop bounds that must not be unrolled: llvmpipe compiles 5 times faster.
-    shares: u32,          // 256 / (D/8)
-    tile: u32,            // 32
-    quads: u32,           // 4
+    // 1, unknown to the compiler: a factor of loop bounds that must not be unrolled, where that
+    // takes software Vulkan many seconds.
+    one: u32,
 }
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;       // [step's n][n_head][D/4]
@@ -78,11 +78,11 @@ fn row_token(at: Place, row: u32) -> u32 {
 }
 
 fn row_exists(at: Place, row: u32) -> bool {
-    return row < ROWS && row_token(at, row) < p.n && at.head + row % HEADS < p.n_head / p.n_kv;
+    return row < ROWS && row_token(at, row) < p.n && at.head + row % HEADS < p.heads;
 }
 
 fn row_head(at: Place, row: u32) -> u32 {
-    return at.kv_head * (p.n_head / p.n_kv) + at.head + row % HEADS;
+    return at.kv_head * p.heads + at.head + row % HEADS;
 }
 
 // Keys of the segment that the row may see; none for a row that does not exist.
@@ -128,12 +128,22 @@ fn join_sums(i: u32, sum: vec4<f32>, scale: vec2<f32>) {
     }
 }
 
-fn load_key(at: Place, key: u32, i: u32) -> Eight {
-    let words = words_$K((key * p.n_kv + at.kv_head) * EIGHTS + i);
-    return unpack_$K(keys[words.x], keys[words.y]);
+// a + w * b, and a + b . c, one fused operation a product.
+fn plus(a: Eight, w: f32, b: Eight) -> Eight {
+    return Eight(a.lo + w * b.lo, a.hi + w * b.hi);
 }
 
-fn load_value(at: Place, key: u32, i: u32) -> Eight {
+fn plus_dot(a: f32, b: vec4<f32>, c: vec4<f32>) -> f32 {
+    return (((a + b.x * c.x) + b.y * c.y) + b.z * c.z) + b.w * c.w;
+}
+
+// Eight `i` of a key or value as stored, so that loads can be under way together.
+fn load_key(at: Place, key: u32, i: u32) -> Packed {
+    let words = words_$K((key * p.n_kv + at.kv_head) * EIGHTS + i);
+    return Packed(keys[words.x], keys[words.y]);
+}
+
+fn load_value(at: Place, key: u32, i: u32) -> Packed {
     let words = words_$V((key * p.n_kv + at.kv_head) * EIGHTS + i);
-    return unpack_$V(values[words.x], values[words.y]);
+    return Packed(values[words.x], values[words.y]);
 }

@@ -66,6 +66,7 @@ struct Params {
     first: u32,
     n_head: u32,
     n_kv: u32,
+    heads: u32,
     blocks: u32,
     splits: u32,
     least: u32,
@@ -73,9 +74,7 @@ struct Params {
     segment_tokens: u32,
     carry: u32,
     scale: f32,
-    shares: u32,
-    tile: u32,
-    quads: u32,
+    one: u32,
 }
 
 #[repr(C)]
@@ -172,6 +171,7 @@ pub fn record(
                 first,
                 n_head,
                 n_kv,
+                heads: n_head / n_kv,
                 blocks: plan.blocks,
                 splits: plan.splits,
                 least: LEAST,
@@ -179,9 +179,7 @@ pub fn record(
                 segment_tokens: segment.tokens,
                 carry: u32::from(i > 0),
                 scale,
-                shares: 256 / (head_dim / 8),
-                tile: 32,
-                quads: 4,
+                one: 1,
             };
             let bindings = [
                 (&q.buf).into(),

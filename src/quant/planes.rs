@@ -1,7 +1,7 @@
 //! How the blocks of a format lie in GPU memory: as in the file where a block is a multiple of 16
 //! bytes, else split into planes of the same total size, so that shaders load 16 bytes at a time.
 
-use super::{BlockType, bf16, f16, q4_0, q4_k, q6_k, q8_0};
+use super::{BlockType, bf16, f16, q4_0, q4_k, q5_0, q6_k, q8_0};
 
 /// The GPU layout of a format.
 #[derive(Debug)]
@@ -70,6 +70,7 @@ impl BlockType {
             Self::F16 => Some(&f16::PLANES),
             Self::Bf16 => Some(&bf16::PLANES),
             Self::Q4_0 => Some(&q4_0::PLANES),
+            Self::Q5_0 => Some(&q5_0::PLANES),
             Self::Q8_0 => Some(&q8_0::PLANES),
             Self::Q4K => Some(&q4_k::PLANES),
             Self::Q6K => Some(&q6_k::PLANES),
@@ -110,6 +111,7 @@ mod tests {
         assert_eq!(q6_k::PLANES.offsets(8), (vec![0, 8 * 208], 8 * 210));
         assert_eq!(q8_0::PLANES.offsets(3), (vec![0, 96], 112));
         assert_eq!(q4_k::PLANES.offsets(3), (vec![0], 3 * 144));
+        assert_eq!(q5_0::PLANES.offsets(3), (vec![0, 48, 64], 80));
     }
 
     #[test]

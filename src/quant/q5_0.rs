@@ -6,11 +6,18 @@
 //! | 2..6 | qh, u32: fifth bit of each element |
 //! | 6..22 | 32 nibbles n, halves |
 
-use super::blocks::{f16_at, nibble, u32_at};
+use super::{
+    Planes,
+    blocks::{f16_at, nibble, u32_at},
+};
 
 pub(super) const D: usize = 0;
 pub(super) const QH: usize = 2;
 pub(super) const QS: usize = 6;
+
+/// The nibbles, the fifth bits, the scales.
+pub(super) const PLANES: Planes =
+    Planes { format: "q5_0", elements: 32, ranges: &[[QS, QS + 16], [QH, QH + 4], [D, D + 2]] };
 
 pub(super) fn dequantise(block: &[u8; 22], y: &mut [f32; 32]) {
     let (d, qh) = (f16_at(block, D), u32_at(block, QH));

@@ -1,6 +1,6 @@
 //! Random valid blocks for tests of kernels.
 
-use super::{BlockType, q4_0, q4_k, q6_k, q8_0};
+use super::{BlockType, q4_0, q4_k, q5_0, q6_k, q8_0};
 use crate::ops::testing::random_bytes;
 use half::{bf16, f16};
 use rand::{RngExt, SeedableRng};
@@ -20,6 +20,7 @@ pub(crate) fn random_weights(ty: BlockType, seed: u64, elements: usize) -> Vec<u
             return (0..elements).flat_map(|_| bf16::from_f32(value(1.0)).to_le_bytes()).collect();
         }
         BlockType::Q4_0 => (&[q4_0::D], 1.0 / 8.0),
+        BlockType::Q5_0 => (&[q5_0::D], 1.0 / 16.0),
         BlockType::Q8_0 => (&[q8_0::D], 1.0 / 127.0),
         BlockType::Q4K => (&[q4_k::D, q4_k::DMIN], 1.0 / 1000.0),
         BlockType::Q6K => (&[q6_k::D], 1.0 / 4000.0),

@@ -30,15 +30,15 @@ pub struct Experts {
 /// What one MoE layer keeps between its dispatches; shared by all layers of equal shape.
 #[derive(Clone, Debug)]
 pub struct ExpertScratch {
-    /// [pair][n_ff]: the experts' activations.
+    /// `[pair][n_ff]`: the experts' activations.
     h: Tensor,
-    /// [pair][n_embd]: their outputs.
+    /// `[pair][n_embd]`: their outputs.
     d: Tensor,
-    /// u32 [n_expert]: pairs an expert.
+    /// u32 `[n_expert]`: pairs an expert.
     counts: Buf,
-    /// u32 [pair]: the pairs sorted by expert.
+    /// u32 `[pair]`: the pairs sorted by expert.
     sorted: Buf,
-    /// vec4<u32> [1 + tiles]: the tiles of them.
+    /// `vec4<u32>` `[1 + tiles]`: the tiles of them.
     tiles: Buf,
     /// Tokens worked on at a time.
     tokens: u32,

@@ -1,6 +1,6 @@
 //! One file per op: it validates shapes, chooses the shader variant and the workgroup count, and
 //! records. The same stem names shader, op and tests. Every op is tested against a plain f64
-//! computation over random inputs and odd sizes, on every device of [`testing`].
+//! computation over random inputs and odd sizes, on every device of `testing`.
 
 pub mod argmax;
 pub mod attention;

@@ -1,4 +1,4 @@
-// y[t] = W[ids[t]], dequantised. One invocation a run of 16 weights; reads a row's blocks, writes
+// y[t] = `copies` times W[ids[t]], dequantised. One invocation a run of 16 weights; reads a row's blocks, writes
 // it as f32. A table in parts is looked up part by part; an id past the table means its last row.
 
 #import shared/grid
@@ -10,11 +10,12 @@ struct Params {
     width: u32,
     table_rows: u32,
     n: u32,
+    copies: u32,
 }
 
 @group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;   // [part.rows][width], blocks
 @group(0) @binding(1) var<storage, read> ids: array<u32>;       // [n]
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [n][width]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [n][copies][width]
 @group(1) @binding(0) var<uniform> p: Params;
 
 const WG: u32 = 64u;
@@ -37,14 +38,16 @@ fn main(
     let side = run & 1u;
     let weights = load_run(row * p.part.row_blocks + block, unit, side);
     let i = block * BLOCK + run_start(unit, side);
-    put(t, i, weights[0]);
-    put(t, i + 4u, weights[1]);
-    put(t, i + 8u, weights[2]);
-    put(t, i + 12u, weights[3]);
+    for (var copy = t * p.copies; copy < (t + 1u) * p.copies; copy++) {
+        put(copy, i, weights[0]);
+        put(copy, i + 4u, weights[1]);
+        put(copy, i + 8u, weights[2]);
+        put(copy, i + 12u, weights[3]);
+    }
 }
 
-fn put(t: u32, i: u32, v: vec4<f32>) {
-    let start = t * p.width + i;
+fn put(row: u32, i: u32, v: vec4<f32>) {
+    let start = row * p.width + i;
     if i < p.width { y[start] = v.x; }
     if i + 1u < p.width { y[start + 1u] = v.y; }
     if i + 2u < p.width { y[start + 2u] = v.z; }

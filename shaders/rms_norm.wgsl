@@ -16,11 +16,12 @@ struct Params {
     x_head: u32,     // values from one head to the next in x
     y_token: u32,
     y_head: u32,
+    gamma_head: u32, // values from one head's gamma to the next, 0 where they share it
     eps: f32,
 }
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;            // [token][head][width], strided
-@group(0) @binding(1) var<storage, read> gamma: array<f32>;        // [width]
+@group(0) @binding(1) var<storage, read> gamma: array<f32>;        // [heads or 1][width]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [token][head][width], strided
 @group(1) @binding(0) var<uniform> p: Params;
 
@@ -34,6 +35,7 @@ fn main(
     if row >= p.rows { return; }
     let source = row / p.heads * p.x_token + row % p.heads * p.x_head;
     let out = row / p.heads * p.y_token + row % p.heads * p.y_head;
+    let factor = row % p.heads * p.gamma_head;
     var squares = 0.0;
     for (var i = lane.local; i < p.width; i += WG) {
         let v = x[source + i];
@@ -41,6 +43,6 @@ fn main(
     }
     let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(p.width) + p.eps);
     for (var i = lane.local; i < p.width; i += WG) {
-        y[out + i] = x[source + i] * scale * gamma[i];
+        y[out + i] = x[source + i] * scale * gamma[factor + i];
     }
 }

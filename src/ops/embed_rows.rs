@@ -17,18 +17,20 @@ struct Params {
     width: u32,
     table_rows: u32,
     n: u32,
-    padding: u32,
+    copies: u32,
 }
 
 const WORKGROUP: u64 = 64;
 
 /// `y[t] = table[ids[t]]` as f32 for the first `n` of `ids` (u32); an id past the table means its
-/// last row.
+/// last row. Rows of y may be several times as wide as those of the table: they are filled with
+/// copies, as streams begin (spec/architectures.md 4.5.1).
 ///
 /// # Errors
 /// Shapes that do not fit.
 pub fn record(rec: &mut Recorder, table: &Matrix, ids: &Buf, y: &Tensor, n: u32) -> Result<()> {
-    y.expect("embed_rows", "y", n, table.n_in)?;
+    let copies = (y.width / table.n_in).max(1);
+    y.expect("embed_rows", "y", n, copies * table.n_in)?;
     if ids.size() < u64::from(n) * 4 {
         return Err(Error::Shader(format!("embed_rows: {} bytes of ids for {n}", ids.size())));
     }
@@ -39,7 +41,7 @@ pub fn record(rec: &mut Recorder, table: &Matrix, ids: &Buf, y: &Tensor, n: u32)
             width: table.n_in,
             table_rows: table.n_out * table.n_expert,
             n,
-            padding: 0,
+            copies,
         };
         let runs = u64::from(table.planes.row_blocks(table.n_in) * table.planes.elements / 16);
         let grid = Grid::Flat((runs * u64::from(n)).div_ceil(WORKGROUP));
@@ -83,6 +85,20 @@ mod tests {
             }
             check(t, BlockType::F16, 11, 37);
             check(t, BlockType::F32, 3, 1);
+        });
+    }
+
+    #[test]
+    fn wider_rows_are_filled_with_copies() {
+        each_device(|t| {
+            let (table, values) = t.weights(BlockType::F16, [1, 5, 37]);
+            let ids = t.gpu.alloc("ids", 12, MemoryKind::Scratch).unwrap();
+            t.gpu.upload(&ids, 0, bytemuck::cast_slice(&[4, 0, 2])).unwrap();
+            let y = t.scratch(3, 4 * 37);
+            t.run(|rec| record(rec, &table, &ids, &y, 3));
+            let want: Vec<f32> =
+                [4, 0, 2].iter().flat_map(|r| values[r * 37..][..37].repeat(4)).collect();
+            assert_eq!(t.read(&y), want);
         });
     }
 

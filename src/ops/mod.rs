@@ -11,6 +11,8 @@ pub mod experts;
 pub mod gated_delta;
 pub mod gated_norm;
 pub mod gated_product;
+pub mod hyper_inject;
+pub mod hyper_mix;
 pub mod kv_write;
 mod matrix;
 pub mod product;

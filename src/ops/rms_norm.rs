@@ -17,6 +17,7 @@ struct Params {
     x_head: u32,
     y_token: u32,
     y_head: u32,
+    gamma_head: u32,
     eps: f32,
 }
 
@@ -46,8 +47,8 @@ pub fn record(
     record_heads(rec, (x, whole), gamma, (y, whole), n, eps)
 }
 
-/// `y[t][h] = rms(x[t][h]) * gamma` for the heads of the first `n` rows; gamma has the head's
-/// width. The rest of `y` is left alone.
+/// `y[t][h] = rms(x[t][h]) * gamma[h]` for the heads of the first `n` rows; gamma has rows of the
+/// head's width, one for each head or one for all. The rest of `y` is left alone.
 ///
 /// # Errors
 /// Shapes that do not fit.
@@ -62,7 +63,8 @@ pub fn record_heads(
     let width = gamma.width;
     x.expect("rms_norm", "x", n, x.width.max(x_heads.count * x_heads.stride))?;
     y.expect("rms_norm", "y", n, y.width.max(y_heads.count * y_heads.stride))?;
-    gamma.expect("rms_norm", "gamma", 1, width.min(x_heads.stride).min(y_heads.stride))?;
+    let gammas = if gamma.rows == 1 { 1 } else { x_heads.count };
+    gamma.expect("rms_norm", "gamma", gammas, width.min(x_heads.stride).min(y_heads.stride))?;
     let subgroup = rec.gpu().caps().subgroup;
     let variant = Variant::new("rms_norm")
         .flag("subgroup", subgroup)
@@ -76,6 +78,7 @@ pub fn record_heads(
         x_head: x_heads.stride,
         y_token: y.width,
         y_head: y_heads.stride,
+        gamma_head: if gamma.rows == 1 { 0 } else { width },
         eps,
     };
     let bindings = [(&x.buf).into(), (&gamma.buf).into(), (&y.buf).into()];
@@ -123,6 +126,24 @@ mod tests {
                 assert_close(&out[..width], &reference(&row[..width], &gamma, 1e-6), 1e-5);
                 assert!(out[width..].iter().all(|v| *v == 9.0));
             }
+        });
+    }
+
+    #[test]
+    fn heads_with_a_gamma_each() {
+        each_device(|t| {
+            let (n, heads, width) = (3, 4, 40);
+            let (x, gamma) = (random(1, n * heads * width), random(2, heads * width));
+            let want: Vec<f64> = x
+                .chunks(width)
+                .enumerate()
+                .flat_map(|(r, x)| reference(x, &gamma[r % heads * width..][..width], 1e-6))
+                .collect();
+            let (x_t, gamma_t) = (t.upload(&x, heads * width), t.upload(&gamma, width));
+            let y = t.scratch(n, heads * width);
+            let h = Heads { count: heads as u32, stride: width as u32 };
+            t.run(|rec| record_heads(rec, (&x_t, h), &gamma_t, (&y, h), n as u32, 1e-6));
+            assert_close(&t.read(&y), &want, 1e-5);
         });
     }
 

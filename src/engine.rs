@@ -5,8 +5,8 @@ use crate::{
     Error, Result,
     gguf::Gguf,
     gpu::{
-        AdapterReport, Counters, DeviceOptions, Gpu, MemoryReport, Profile, Readback, Recorder,
-        Recording,
+        AdapterReport, Counters, DeviceOptions, Gpu, MemoryReport, Pace, Profile, Readback,
+        Recorder, Recording,
     },
     kv::KvType,
     model::{
@@ -72,7 +72,11 @@ pub struct Engine {
     context: u32,
     cache: (KvType, KvType),
     profile: Option<Profile>,
+    pace: Pace,
 }
+
+/// Tokens of a step that counts as decoding.
+const FEW: u32 = 8;
 
 /// Recordings a sequence keeps besides the one-token step: the full chunk and a remainder or two.
 const KEPT_RECORDINGS: usize = 4;
@@ -107,6 +111,7 @@ impl Engine {
             rope: RopeTable::new(frequencies, magnitude),
             cache: (options.cache_k, options.cache_v),
             profile: options.profile.then(Profile::default),
+            pace: Pace::default(),
             gpu,
             config,
             model,
@@ -231,10 +236,6 @@ impl Engine {
             let last = done + chunk.len() == tokens.len();
             self.step(seq, chunk, last)?;
             done += chunk.len();
-            if !last {
-                // Keeps the host at most one chunk ahead, so that breaking off takes effect.
-                self.gpu.finish()?;
-            }
             if progress(done).is_break() {
                 break;
             }
@@ -308,7 +309,7 @@ impl Engine {
     fn show(&mut self, seq: &Sequence, row: usize, differs: bool) -> Result<()> {
         if differs {
             let head = self.record_row(seq, row as u32)?;
-            self.submit(&head)?;
+            self.submit(&head, 1)?;
         }
         Ok(())
     }
@@ -326,7 +327,7 @@ impl Engine {
         self.admit(seq, tokens)?;
         let shape = self.prepare(seq, tokens, false)?;
         let recording = self.record(seq, &shape, Some(observer))?;
-        self.submit(&recording)?;
+        self.submit(&recording, shape.n)?;
         seq.tokens.extend_from_slice(tokens);
         Ok(())
     }
@@ -366,7 +367,7 @@ impl Engine {
             None => self.record(seq, &shape, None)?,
         };
         seq.broken = true;
-        self.submit(&recording)?;
+        self.submit(&recording, shape.n)?;
         seq.broken = false;
         if seq.recordings.len() >= KEPT_RECORDINGS {
             seq.recordings.retain(|shape, _| shape.n == 1 || shape.n == self.ws.rows);
@@ -423,10 +424,12 @@ impl Engine {
         argmax::record(rec, &seq.logits, &seq.choice)
     }
 
-    fn submit(&mut self, recording: &Recording) -> Result<()> {
+    /// Steps of few tokens are short and go out at once, without a wait; others in parts.
+    fn submit(&mut self, recording: &Recording, n: u32) -> Result<()> {
         match &mut self.profile {
             Some(profile) => self.gpu.submit_profiled(recording, profile),
-            None => self.gpu.submit(recording),
+            None if n <= FEW => self.gpu.submit(recording),
+            None => self.gpu.submit_paced(recording, &mut self.pace),
         }
     }
 }

@@ -19,8 +19,13 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`] when the device has failed.
     pub fn submit(&self, recording: &Recording) -> Result<()> {
+        self.submit_part(recording, &recording.commands)
+    }
+
+    /// Submits some commands of a recording.
+    pub(super) fn submit_part(&self, recording: &Recording, part: &[Command]) -> Result<()> {
         let mut encoder = self.inner().device.create_command_encoder(&Default::default());
-        encode(&mut encoder, recording);
+        encode(&mut encoder, recording, part);
         self.inner().queue.submit([encoder.finish()]);
         self.check()
     }
@@ -116,8 +121,8 @@ impl Readback {
     }
 }
 
-fn encode(encoder: &mut wgpu::CommandEncoder, recording: &Recording) {
-    for run in runs(&recording.commands) {
+fn encode(encoder: &mut wgpu::CommandEncoder, recording: &Recording, part: &[Command]) {
+    for run in runs(part) {
         if copy_run(encoder, run) {
             continue;
         }

@@ -30,6 +30,7 @@
 //! | [`ops`] | one file per op: validate, choose variant and workgroups, record; tests beside it |
 //! | [`kv`] | keys and values in segments |
 //! | [`model`] | configuration, weights, state, the forward pass as a list of ops |
+//! | [`ngram`] | rows of the n-gram embedding: hashing, reading the table |
 //! | [`engine`] | steps of sequences: prefill, decode, logits |
 //! | [`text`] | tokenizer, chat template, streaming decode, stop strings |
 //! | [`sample`] | the sampler chain |
@@ -54,6 +55,7 @@ pub mod gguf;
 pub mod gpu;
 pub mod kv;
 pub mod model;
+pub mod ngram;
 pub mod ops;
 pub mod quant;
 pub mod sample;

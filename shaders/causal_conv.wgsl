@@ -1,7 +1,8 @@
-// u[t][ch] = silu(sum_j w[ch][j] * x[t - (taps-1) + j][ch]), x before the first token = tail;
-// then tail = the last taps-1 rows of x.
-// spec/architectures.md 1.4 step 2. One invocation a channel and BLOCK tokens: reads x once from
-// memory (taps-1 times more from cache), writes u once: 8 bytes and 2 * taps operations a value.
+// u[t][ch] = silu(sum_j w[ch][j] * x[t - (taps-1-j) * dilation][ch]), x before the first token =
+// tail; then tail = the last (taps-1) * dilation rows of x. `add` adds to u instead.
+// spec/architectures.md 1.4 step 2, 4.5.3. One invocation a channel and BLOCK tokens: reads x once from
+// memory (taps-1 times more from cache), writes u once: 8 bytes (`add`: 12) and 2 * taps operations
+// a value.
 //
 // Only the first block reads the tail, and each invocation there writes the values it read itself:
 // nothing else sees them in between.
@@ -10,9 +11,10 @@
 #import shared/activation
 
 const WG: u32 = 64u;
-const BLOCK: u32 = 16u;    // tokens; at least taps-1
+const BLOCK: u32 = 32u;    // tokens; at least HISTORY
 const TAPS: u32 = $TAPS;
-const HISTORY: u32 = TAPS - 1u;
+const DILATION: u32 = $DILATION;
+const HISTORY: u32 = (TAPS - 1u) * DILATION;
 
 struct Params {
     n: u32,
@@ -21,7 +23,7 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> x: array<f32>;              // [n][channels]
 @group(0) @binding(1) var<storage, read> w: array<f32>;              // [channels][taps]
-@group(0) @binding(2) var<storage, read_write> tail: array<f32>;     // [taps-1][channels]
+@group(0) @binding(2) var<storage, read_write> tail: array<f32>;     // [HISTORY][channels]
 @group(0) @binding(3) var<storage, read_write> u: array<f32>;        // [n][channels]
 @group(1) @binding(0) var<uniform> p: Params;
 
@@ -45,9 +47,13 @@ fn main(
     for (var t = first; t < min(first + BLOCK, p.n); t++) {
         var sum = 0.0;
         for (var j = 0u; j < TAPS; j++) {
-            sum += w[channel * TAPS + j] * input(t + j, channel);
+            sum += w[channel * TAPS + j] * input(t + j * DILATION, channel);
         }
+#if add
+        u[t * p.channels + channel] += silu(sum);
+#else
         u[t * p.channels + channel] = silu(sum);
+#endif
     }
     if first == 0u {
         // Row i takes row n + i, which no earlier step of the loop has overwritten.

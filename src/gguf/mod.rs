@@ -48,6 +48,7 @@ pub struct Gguf {
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
+    file: File,
     map: Mmap,
 }
 
@@ -118,6 +119,21 @@ impl Gguf {
             .unwrap_or_default()
     }
 
+    /// The file that holds a tensor of this model, for positioned reads, and its path. Unlike the
+    /// map, reads of a file cut short fail without ending the process.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for a tensor of another model, [`Error::Io`] when the system has no
+    /// descriptor left.
+    pub fn file_of(&self, tensor: &TensorInfo) -> Result<(&Path, File)> {
+        let part = self
+            .parts
+            .get(tensor.part)
+            .ok_or_else(|| Error::Model(format!("tensor `{}` is of another model", tensor.name)))?;
+        let file = part.file.try_clone().map_err(|e| Error::io(&part.path, e))?;
+        Ok((&part.path, file))
+    }
+
     /// The files, in part order.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.parts.iter().map(|part| part.path.as_path())
@@ -155,5 +171,5 @@ fn open_part(path: &Path) -> Result<(Part, Header)> {
         ));
     }
     let header = Header::parse(path, &map)?;
-    Ok((Part { path: path.to_owned(), map }, header))
+    Ok((Part { path: path.to_owned(), file, map }, header))
 }

@@ -15,7 +15,7 @@ pub struct HashParams {
     pub heads_per_ngram: u32,
     /// The id that ends a text: ids before it count no more. Not the tokenizer's end of text.
     pub eos_token_id: u32,
-    /// Odd factors, at least `ngram_size`; the newest id takes the first.
+    /// Factors of the ids, at least `ngram_size`; the newest id takes the first.
     pub layer_multipliers: Vec<u64>,
     /// First row of every head's part of the table; bigram heads first.
     pub head_offsets: Vec<u64>,

@@ -15,6 +15,7 @@ pub mod hyper_inject;
 pub mod hyper_mix;
 pub mod kv_write;
 mod matrix;
+pub mod ple_gate;
 pub mod product;
 pub mod qk_rope;
 pub mod rms_norm;

@@ -3,12 +3,20 @@
 use engine::{
     Error, Gguf, Result,
     gguf::write::Writer,
+    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder},
+    model::weights::Loader,
     ngram::{HashParams, NgramHash, NgramTable, Storage},
+    ops::{
+        Tensor, causal_conv,
+        ple_gate::{self, PleNorms},
+        product::{self, Epilogue},
+    },
     quant::{BlockType, dequantise},
 };
 use half::f16;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use safetensors::SafeTensors;
 use std::{
     fs,
     path::{Path, PathBuf},
@@ -201,10 +209,17 @@ fn a_table_of_more_than_four_gigabytes() -> Result<()> {
     Ok(())
 }
 
+fn fixture() -> Result<Gguf> {
+    Gguf::open("tests/fixtures/models/tiny-qwen4exp.gguf")
+}
+
+fn expected(name: &str) -> Vec<u8> {
+    fs::read(Path::new("tests/fixtures/expected").join(name)).unwrap()
+}
+
 #[test]
 fn the_reference_hashes_to_the_same_rows() -> Result<()> {
-    let fixtures = Path::new("tests/fixtures");
-    let gguf = Gguf::open(fixtures.join("models/tiny-qwen4exp.gguf"))?;
+    let gguf = fixture()?;
     let m = gguf.metadata();
     let hash = NgramHash::new(HashParams {
         ngram_size: m.require("qwen4exp.ple.ngram_size")?,
@@ -216,11 +231,10 @@ fn the_reference_hashes_to_the_same_rows() -> Result<()> {
     })?;
     let table = NgramTable::open(&gguf, Storage::Disk)?;
     assert!(hash.table_rows() <= table.rows());
-    let read = |name: &str| fs::read(fixtures.join("expected").join(name)).unwrap();
     let json: serde_json::Value =
-        serde_json::from_slice(&read("tiny-qwen4exp.json")).expect("expected values");
-    let tensors = read("tiny-qwen4exp.safetensors");
-    let tensors = safetensors::SafeTensors::deserialize(&tensors).expect("expected values");
+        serde_json::from_slice(&expected("tiny-qwen4exp.json")).expect("expected values");
+    let tensors = expected("tiny-qwen4exp.safetensors");
+    let tensors = SafeTensors::deserialize(&tensors).expect("expected values");
     for (i, prompt) in json["prompts"].as_array().unwrap().iter().enumerate() {
         let ids: Vec<u32> = serde_json::from_value(prompt["ids"].clone()).unwrap();
         let rows = tensors.tensor(&format!("p{i}.ple_rows")).unwrap();
@@ -237,6 +251,65 @@ fn the_reference_hashes_to_the_same_rows() -> Result<()> {
         let data = gguf.data(gguf.tensor(TABLE).unwrap());
         let want = values(BlockType::F16, data, &rows, table.width());
         assert_eq!(table.request(&rows)?.wait()?, want, "prompt {i}");
+    }
+    Ok(())
+}
+
+/// From the rows to what the reference's layer adds to the streams, in steps of any length.
+#[test]
+fn the_reference_adds_the_same_to_the_streams() -> Result<()> {
+    let (gguf, gpu) = (fixture()?, Gpu::open(&DeviceOptions::default())?);
+    let silent = &mut |_, _| {};
+    let mut loader = Loader::new(&gguf, &gpu, silent);
+    let mut vector = |part: &str| loader.vector(&format!("blk.1.ple_{part}.weight"));
+    let norms = PleNorms {
+        key: vector("norm_key")?,
+        query: vector("norm_query")?,
+        conv: vector("norm_conv")?,
+    };
+    let conv = vector("conv1d")?;
+    let key = loader.matrix("blk.1.ple_key.weight")?;
+    let value = loader.matrix("blk.1.ple_value.weight")?;
+
+    let tensors = expected("tiny-qwen4exp.safetensors");
+    let tensors = SafeTensors::deserialize(&tensors).expect("expected values");
+    let floats = |name: &str| -> Vec<f32> {
+        bytemuck::pod_collect_to_vec(tensors.tensor(name).unwrap().data())
+    };
+    let (added, layers) = (floats("p1.ple_out"), floats("p1.layer_out"));
+    let rows: Vec<i32> =
+        bytemuck::pod_collect_to_vec(tensors.tensor("p1.ple_rows").unwrap().data());
+    let rows: Vec<u64> = rows.into_iter().map(|row| row as u64).collect();
+    let embedded = NgramTable::open(&gguf, Storage::Disk)?.request(&rows)?.wait()?;
+    let (n_embd, all) = (value.n_out as usize, key.n_out as usize);
+    let streams = &layers[..added.len()];
+    let largest = added.iter().fold(0.0, |m: f32, v| m.max(v.abs()));
+
+    let upload = |values: &[f32], width: usize| {
+        Tensor::upload(&gpu, "test", values, width as u32, MemoryKind::Scratch)
+    };
+    for chunk in [1, 3, 7] {
+        let tail = upload(&vec![0.0; 9 * all], all)?;
+        let mut got = Vec::new();
+        let steps = embedded.chunks(chunk * value.n_in as usize).zip(streams.chunks(chunk * all));
+        for (e, x) in steps {
+            let (e, x) = (upload(e, value.n_in as usize)?, upload(x, all)?);
+            let n = x.rows;
+            let scratch = |width: usize| Tensor::scratch(&gpu, "test", n, width as u32);
+            let (k, v, normed) = (scratch(all)?, scratch(n_embd)?, scratch(all)?);
+            let mut rec = Recorder::new(&gpu);
+            product::record(&mut rec, "key", &key, &e, &k, n, Epilogue::Store)?;
+            product::record(&mut rec, "value", &value, &e, &v, n, Epilogue::Store)?;
+            ple_gate::record(&mut rec, &k, &v, &norms, &x, &normed, n, 1e-6)?;
+            causal_conv::record_add(&mut rec, &normed, &conv, 3, &tail, &x, n)?;
+            gpu.submit(&rec.finish()?)?;
+            got.extend(x.read(&gpu, n)?);
+        }
+        for (i, (got, (x, added))) in got.iter().zip(streams.iter().zip(&added)).enumerate() {
+            let error = (got - x - added).abs();
+            assert!(error <= 2e-5 * largest.max(1.0), "value {i} in chunks of {chunk}: {error}");
+        }
+        assert_eq!(got.len(), added.len());
     }
     Ok(())
 }

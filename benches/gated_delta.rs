@@ -5,19 +5,20 @@
 //!
 //! (Cargo turns the threads of software Vulkan off for the sake of tests.)
 
+mod timing;
+
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder, Recording},
+    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder},
     ops::{
         Tensor,
         gated_delta::{self, GatedDelta, GatedDeltaScratch, HeadMap, Inputs},
     },
 };
-use std::time::Instant;
+use timing::{range, spread};
 
 const SHAPE: GatedDelta =
     GatedDelta { key_heads: 16, value_heads: 32, head_dim: 128, map: HeadMap::Tiled };
-const SAMPLES: usize = 7;
 
 fn main() -> Result<()> {
     let gpu = Gpu::open(&DeviceOptions::default())?;
@@ -56,32 +57,5 @@ fn time(gpu: &Gpu, n: u32, max_n: u32) -> Result<[f64; 3]> {
     let scratch = GatedDeltaScratch::new(gpu, &SHAPE, max_n)?;
     let mut rec = Recorder::new(gpu);
     gated_delta::record(&mut rec, &SHAPE, &inputs, &state, &scratch, &o, n)?;
-    let recording = rec.finish()?;
-    run(gpu, &recording, &o, 1)?;
-    let mut times = Vec::new();
-    // Enough runs a sample that submission does not count.
-    let repeat = (0.05 / run(gpu, &recording, &o, 1)?).clamp(1.0, 200.0) as u32;
-    for _ in 0..SAMPLES {
-        times.push(run(gpu, &recording, &o, repeat)? / f64::from(repeat));
-    }
-    times.sort_by(f64::total_cmp);
-    Ok([times[0], times[SAMPLES / 2], times[SAMPLES - 1]])
-}
-
-/// Seconds of `repeat` runs.
-fn run(gpu: &Gpu, recording: &Recording, o: &Tensor, repeat: u32) -> Result<f64> {
-    let start = Instant::now();
-    for _ in 0..repeat {
-        gpu.submit(recording)?;
-    }
-    gpu.read(&o.buf, 0, 4)?;
-    Ok(start.elapsed().as_secs_f64())
-}
-
-fn spread([fast, median, slow]: [f64; 3], factor: f64, unit: &str) -> String {
-    format!("{:9.3} {unit} ({:.3} to {:.3})", median * factor, fast * factor, slow * factor)
-}
-
-fn range([fast, median, slow]: [f64; 3]) -> String {
-    format!("{median:.1} ({slow:.1} to {fast:.1})")
+    timing::seconds(gpu, &rec.finish()?, &o)
 }

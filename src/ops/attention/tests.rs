@@ -109,7 +109,7 @@ impl Case {
     }
 
     /// Runs the tokens of `s` in chunks that end at `ends`, each as a step of its own, and
-    /// compares the last chunk's output, or every one's.
+    /// compares what each gives.
     fn check(&self, t: &TestDevice, s: &Sequence, ends: &[usize]) {
         let (gpu, d) = (&t.gpu, self.d);
         let (kv_width, q_width) = (self.n_kv * d, self.n_head * d);
@@ -119,11 +119,11 @@ impl Case {
         let rope = RopeTable::new(reference::frequencies(d / 2, 1e4), 1.0);
         let gamma = t.upload(&s.gamma, d);
         let norm = self.norm.then_some(HeadNorm { gamma: &gamma, eps: 1e-6 });
+        // Shared by all steps, as by all layers: what one leaves must not matter to the next.
+        let scratch = AttentionScratch::new(gpu, self.n_head as u32, d as u32, 64).unwrap();
         let mut begin = 0;
         for &end in ends {
             let n = end - begin;
-            let scratch =
-                AttentionScratch::new(gpu, self.n_head as u32, d as u32, n as u32).unwrap();
             let rows =
                 |all: &[f32], width: usize| t.upload(&all[begin * width..end * width], width);
             let (q, k, v) = (rows(&s.q, q_width), rows(&s.k, kv_width), rows(&s.v, kv_width));
@@ -217,8 +217,46 @@ fn values_of_a_million() {
 
 #[test]
 fn more_queries_than_scratch_holds() {
+    each_device(|t| Case { n_head: 1, n_kv: 1, d: 8, ..PLAIN }.run(t, &[300]));
+}
+
+/// A decode step is recorded once; the host then only writes its inputs and positions.
+#[test]
+fn a_recording_replays_at_every_position_of_its_span() {
     each_device(|t| {
-        Case { n_head: 1, n_kv: 1, d: 8, ..PLAIN }.run(t, &[SLOTS as usize + 130]);
+        let case = Case { segment: 64, ..PLAIN };
+        let (s, d, gpu) = (case.sequence(100), case.d, &t.gpu);
+        let (kv_width, q_width) = (case.n_kv * d, case.n_head * d);
+        let mut kv = KvLayer::new(gpu, case.n_kv as u32, d as u32, case.k_type, case.v_type)
+            .unwrap()
+            .with_segments_of(case.segment);
+        kv.ensure(gpu, 128, 128).unwrap();
+        let span = kv.span(0, 100).unwrap();
+        let positions = positions(t, 0, 1);
+        let step = KvStep { layer: &kv, positions: &positions, span };
+        let rope = RopeTable::new(reference::frequencies(d / 2, 1e4), 1.0);
+        let table = rope.tensor(gpu, 1).unwrap();
+        let rotation = Rotation { table: &table, kind: RopeKind::Neox };
+        let (q, k, v) = (t.scratch(1, q_width), t.scratch(1, kv_width), t.scratch(1, kv_width));
+        let scratch = AttentionScratch::new(gpu, case.n_head as u32, d as u32, 1).unwrap();
+        let out = t.scratch(1, q_width);
+        let mut rec = Recorder::new(gpu);
+        kv_write::record(&mut rec, (&k, &v), None, rotation, step, 1).unwrap();
+        record(&mut rec, &q, None, step, &scratch, &out, 1, case.scale() as f32).unwrap();
+        let recording = rec.finish().unwrap();
+        for p in 0..100 {
+            let write = |to: &Tensor, all: &[f32]| {
+                let row = &all[p * to.width as usize..][..to.width as usize];
+                gpu.upload(&to.buf, 0, bytemuck::cast_slice(row)).unwrap();
+            };
+            write(&q, &s.q);
+            write(&k, &s.k);
+            write(&v, &s.v);
+            gpu.upload(&positions, 0, bytemuck::bytes_of(&(p as u32))).unwrap();
+            rope.write(gpu, p as u32, 1, &table).unwrap();
+            gpu.submit(&recording).unwrap();
+            assert_close(&t.read(&out), &s.want[p * q_width..][..q_width], 3e-6);
+        }
     });
 }
 

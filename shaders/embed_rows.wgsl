@@ -34,10 +34,8 @@ fn main(
     let row = min(ids[t], p.table_rows - 1u) - p.part.first_row;
     if row >= p.part.rows { return; }
     let block = run % row_runs / RUNS;
-    let unit = run % RUNS >> 1u;
-    let side = run & 1u;
-    let weights = load_run(row * p.part.row_blocks + block, unit, side);
-    let i = block * BLOCK + run_start(unit, side);
+    let weights = load_run(row * p.part.row_blocks + block, run % RUNS);
+    let i = block * BLOCK + run_start(run % RUNS);
     for (var copy = t * p.copies; copy < (t + 1u) * p.copies; copy++) {
         put(copy, i, weights[0]);
         put(copy, i + 4u, weights[1]);

@@ -1,6 +1,6 @@
 // y[t][o] += sum_s weights[t][s] * sum_i W_e[o][i] x[t][s][i], e the expert of slot s
-// (spec/architectures.md 1.5), for few tokens: all slots of a token in one workgroup, two rows of W
-// each. Reads each chosen expert's weights once a token. Sums in the order of `mat_vec.wgsl` and
+// (spec/architectures.md 1.5), for few tokens: all slots of a token in one workgroup, four rows of
+// W each. Reads each chosen expert's weights once a token. Sums in the order of `mat_vec.wgsl` and
 // `expert_combine.wgsl`, which stand in for it where W is split, so results are the same.
 
 #import shared/grid
@@ -12,7 +12,7 @@
 
 const WG: u32 = 64u;
 const N: u32 = 1u;
-const ROWS: u32 = 2u;
+const ROWS: u32 = 4u;
 const LANES: u32 = $LANES;
 const GROUPS: u32 = WG / LANES;  // slots at a time
 const SLOTS: u32 = $SLOTS;       // no fewer than p.share, a multiple of GROUPS

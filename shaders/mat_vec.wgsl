@@ -1,9 +1,9 @@
 // y[t][o] = epilogue(sum_i W[o][i] x[t][i]) for at most $N rows of x (spec/architectures.md, matrix
 // convention). Reads each weight once for all of them: bound by the weights' bytes.
 //
-// $LANES invocations share a row, unit by unit; each works on two rows, so that x is loaded once
-// for both. Their sums meet in workgroup memory, added in the same order wherever the row
-// lies: results do not depend on how the matrix is split.
+// $LANES invocations share a row, run by run; each works on four rows, so that x is loaded once for
+// all of these. Their sums meet in workgroup memory, added in the same order wherever the row lies:
+// results do not depend on how the matrix is split.
 //
 // With `experts` a workgroup works for one pair (token, slot): W is the expert's part of a stack,
 // x row x_first + pair / share, y row pair.
@@ -18,7 +18,7 @@
 
 const WG: u32 = 64u;
 const N: u32 = $N;
-const ROWS: u32 = 2u;
+const ROWS: u32 = 4u;
 const LANES: u32 = $LANES;
 const TILE: u32 = WG / LANES * ROWS;  // rows a workgroup, even
 

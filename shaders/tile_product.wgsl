@@ -19,7 +19,7 @@
 const TN: u32 = 64u;
 const TM: u32 = $TM;
 const WG: u32 = TM * TN / 16u;
-const UNITS: u32 = BLOCK / 32u;
+const RUNS: u32 = BLOCK / 16u;
 
 // First [weight of the unit][row of W / 4], then from X on [weight of the unit][row of x / 4]; in
 // the end the products, [row of x][row of W / 4].
@@ -68,12 +68,11 @@ fn main(
     let w_four = local % (TN / 4u);
     let x_four = local / (TN / 4u);
     var sums: mat4x4<f32>;
-    for (var u = 0u; u < p.part.row_blocks * UNITS; u++) {
-        let block = u / UNITS;
-        let unit = u % UNITS;
+    for (var first_run = 0u; first_run < p.part.row_blocks * RUNS; first_run += 2u) {
+        let block = first_run / RUNS;
         workgroupBarrier();
         for (var side = local / TN; side < 2u; side += max(WG / TN, 1u)) {
-            let run = load_run(base + block, unit, side);
+            let run = load_run(base + block, first_run % RUNS + side);
             let i = 16u * side * (TN / 4u) + w_slot / 4u;
             put(i, TN / 4u, w_slot % 4u, run[0]);
             put(i + TN, TN / 4u, w_slot % 4u, run[1]);
@@ -81,7 +80,7 @@ fn main(
             put(i + 3u * TN, TN / 4u, w_slot % 4u, run[3]);
         }
         for (var c = local / TM; c < 8u; c += WG / TM) {
-            let i = block * BLOCK + run_start(unit, c >> 2u) + 4u * (c & 3u);
+            let i = block * BLOCK + run_start(first_run % RUNS + (c >> 2u)) + 4u * (c & 3u);
             put(X + c * TM + x_slot / 4u, TM / 4u, x_slot % 4u, x4(x_row, i));
         }
         workgroupBarrier();

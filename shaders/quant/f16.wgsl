@@ -2,13 +2,13 @@
 
 const BLOCK: u32 = 32u;
 
-fn run_start(unit: u32, side: u32) -> u32 {
-    return 16u * side;
+fn run_start(run: u32) -> u32 {
+    return 16u * run;
 }
 
-fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
-    let a = w[4u * block + 2u * side];
-    let b = w[4u * block + 2u * side + 1u];
+fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+    let a = w[4u * block + 2u * run];
+    let b = w[4u * block + 2u * run + 1u];
     return mat4x4<f32>(halves(a.x, a.y), halves(a.z, a.w), halves(b.x, b.y), halves(b.z, b.w));
 }
 

@@ -5,12 +5,12 @@
 
 const BLOCK: u32 = 32u;
 
-fn run_start(unit: u32, side: u32) -> u32 {
-    return 16u * side;
+fn run_start(run: u32) -> u32 {
+    return 16u * run;
 }
 
-fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
-    let n = (w[block] >> vec4(4u * side)) & vec4(0x0f0f0f0fu);
+fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+    let n = (w[block] >> vec4(4u * run)) & vec4(0x0f0f0f0fu);
     let d = scale_of(p.part.blocks, block);
     return mat4x4<f32>(
         d * vec4<f32>(unpack4xU8(n.x)) - 8.0 * d,

@@ -3,15 +3,16 @@
 
 const BLOCK: u32 = 256u;
 
-fn run_start(unit: u32, side: u32) -> u32 {
-    return 64u * (unit >> 1u) + 16u * (unit & 1u) + 32u * side;
+// The runs of a vec4 are 32 apart.
+fn run_start(run: u32) -> u32 {
+    return 64u * (run >> 2u) + 32u * (run & 1u) + 8u * (run & 2u);
 }
 
-fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
+fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let head = w[9u * block];
-    let q = (w[9u * block + 1u + unit] >> vec4(4u * side)) & vec4(0x0f0f0f0fu);
+    let q = (w[9u * block + 1u + (run >> 1u)] >> vec4(4u * (run & 1u))) & vec4(0x0f0f0f0fu);
     // The scale and minimum of this run's 32 weights: spread over bytes g % 4 of three words.
-    let group = (unit & 6u) + side;
+    let group = run_start(run) >> 5u;
     let s = (head.yzw >> vec3(8u * (group & 3u))) & vec3(0xffu);
     let first = vec2(s.x & 63u, s.y & 63u);
     let second = vec2((s.z & 15u) | ((s.x >> 6u) << 4u), (s.z >> 4u) | ((s.y >> 6u) << 4u));

@@ -5,13 +5,13 @@
 
 const BLOCK: u32 = 32u;
 
-fn run_start(unit: u32, side: u32) -> u32 {
-    return 16u * side;
+fn run_start(run: u32) -> u32 {
+    return 16u * run;
 }
 
-fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
-    let n = (w[block] >> vec4(4u * side)) & vec4(0x0f0f0f0fu);
-    let bits = w[p.part.blocks + (block >> 2u)][block & 3u] >> (16u * side);
+fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+    let n = (w[block] >> vec4(4u * run)) & vec4(0x0f0f0f0fu);
+    let bits = w[p.part.blocks + (block >> 2u)][block & 3u] >> (16u * run);
     // The product spreads four bits over four bytes.
     let h = (((vec4(bits) >> vec4(0u, 4u, 8u, 12u)) & vec4(15u)) * 0x204081u) & vec4(0x01010101u);
     let q = n | (h << vec4(4u));

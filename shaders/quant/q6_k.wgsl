@@ -5,18 +5,19 @@
 
 const BLOCK: u32 = 256u;
 
-fn run_start(unit: u32, side: u32) -> u32 {
-    return 128u * (unit >> 2u) + 16u * (unit & 3u) + 64u * side;
+// The runs of a vec4 of low nibbles are 64 apart.
+fn run_start(run: u32) -> u32 {
+    return 128u * (run >> 3u) + 64u * (run & 1u) + 8u * (run & 6u);
 }
 
-fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
+fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let i = 13u * block;
-    let low = (w[i + unit] >> vec4(4u * side)) & vec4(0x0f0f0f0fu);
-    let pairs = w[i + 8u + 2u * (unit >> 2u) + (unit & 1u)];
-    let high = (pairs >> vec4((unit & 2u) + 4u * side)) & vec4(0x03030303u);
+    let low = (w[i + (run >> 1u)] >> vec4(4u * (run & 1u))) & vec4(0x0f0f0f0fu);
+    let pairs = w[i + 8u + 2u * (run >> 3u) + ((run >> 1u) & 1u)];
+    let high = (pairs >> vec4(((run >> 1u) & 2u) + 4u * (run & 1u))) & vec4(0x03030303u);
     let q = low | (high << vec4(4u));
     // Byte n of the scales, sign extended.
-    let n = run_start(unit, side) >> 4u;
+    let n = run_start(run) >> 4u;
     let sc = i32(w[i + 12u][n >> 2u] << (24u - 8u * (n & 3u))) >> 24u;
     let d = scale_of(13u * p.part.blocks, block) * f32(sc);
     return mat4x4<f32>(

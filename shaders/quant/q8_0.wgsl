@@ -4,14 +4,14 @@
 
 const BLOCK: u32 = 32u;
 
-fn run_start(unit: u32, side: u32) -> u32 {
-    return 16u * side;
+fn run_start(run: u32) -> u32 {
+    return 16u * run;
 }
 
-fn load_run(block: u32, unit: u32, side: u32) -> mat4x4<f32> {
+fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     // Bytes without a sign convert in one instruction on some devices: q + 128, then the scale's
     // product with 128 taken off again.
-    let q = w[2u * block + side] ^ vec4(0x80808080u);
+    let q = w[2u * block + run] ^ vec4(0x80808080u);
     let d = scale_of(2u * p.part.blocks, block);
     return mat4x4<f32>(
         d * vec4<f32>(unpack4xU8(q.x)) - 128.0 * d,

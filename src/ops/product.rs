@@ -118,12 +118,14 @@ pub(super) struct Params {
     pub(super) row_tiles: u32,
 }
 
+/// Weights that a shader dequantises at a time.
+const RUN: u32 = 16;
 /// Rows of W in a tile of the tiled product.
 const TILE_ROWS: u32 = 64;
 /// Invocations of a mat-vec workgroup.
 pub(super) const MAT_VEC: u32 = 64;
 /// Rows of W that one of them works on.
-pub(super) const MAT_VEC_ROWS: u32 = 2;
+pub(super) const MAT_VEC_ROWS: u32 = 4;
 
 impl Product<'_> {
     /// Adds the dispatches, one a part of W. The caller has checked x.
@@ -215,8 +217,8 @@ impl Product<'_> {
 /// sums do not depend on the split.
 pub(super) fn mat_vec_lanes(w: &Matrix) -> u32 {
     // Few rows: more invocations on each, to fill the device.
-    let most = if w.n_out < 1024 { 32 } else { 16 };
-    w.n_in.div_ceil(32).next_power_of_two().clamp(8, most)
+    let most = if w.n_out < 1024 { 64 } else { 32 };
+    w.n_in.div_ceil(RUN).next_power_of_two().clamp(8, most)
 }
 
 /// Rows of x in a tile: the largest that the device has room for and `n` rows fill.

@@ -1,0 +1,112 @@
+//! Speed of the products by weights: bytes of weights a second for few rows of x, operations a
+//! second for many.
+//!
+//! ```text
+//! cargo bench --bench products                    # software Vulkan: LP_NUM_THREADS=2 before it
+//! cargo bench --bench products -- mat_vec.*Q4_K
+//! ```
+
+use divan::{
+    Bencher,
+    counter::{BytesCount, ItemsCount},
+};
+use engine::{
+    Result,
+    gpu::{DeviceOptions, Gpu, MemoryKind, Readback, Recorder, Recording},
+    ops::{Matrix, Tensor, product, product::Epilogue},
+    quant::BlockType,
+};
+use std::{fmt, sync::LazyLock};
+
+static DEVICE: LazyLock<Gpu> =
+    LazyLock::new(|| Gpu::open(&DeviceOptions::default()).expect("a device"));
+
+/// More than caches hold: products go through matrices of this many bytes in turn.
+const WORKING_SET: u64 = 64 << 20;
+
+#[derive(Clone, Copy)]
+struct Case {
+    ty: BlockType,
+    n_out: u32,
+    n_in: u32,
+    n: u32,
+}
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}x{} n={}", self.ty, self.n_out, self.n_in, self.n)
+    }
+}
+
+/// Products recorded once, and what it takes to wait for the last.
+struct Step {
+    recording: Recording,
+    y: Tensor,
+    readback: Readback,
+}
+
+/// Products a step, each of another matrix while there are different ones.
+const PRODUCTS: u32 = 8;
+
+impl Case {
+    fn weight_bytes(&self) -> u64 {
+        self.ty.row_bytes(self.n_in.into()).expect("whole blocks") * u64::from(self.n_out)
+    }
+
+    fn record(&self) -> Step {
+        let gpu = &*DEVICE;
+        // Every field of every format is then a small number.
+        let rows = vec![0x2b_u8; self.weight_bytes() as usize];
+        let upload = |_| Matrix::upload(gpu, "w", self.ty, self.n_in, self.n_out, 1, &|_| &rows);
+        let different = (WORKING_SET / self.weight_bytes()).clamp(1, PRODUCTS.into());
+        let matrices: Vec<_> = (0..different).map(upload).collect::<Result<_>>().expect("upload");
+        let ones = vec![1.0; self.n as usize * self.n_in as usize];
+        let x = Tensor::upload(gpu, "x", &ones, self.n_in, MemoryKind::Scratch).expect("x");
+        let y = Tensor::scratch(gpu, "y", self.n, self.n_out).expect("y");
+        let mut rec = Recorder::new(gpu);
+        for w in matrices.iter().cycle().take(PRODUCTS as usize) {
+            product::record(&mut rec, "bench", w, &x, &y, self.n, Epilogue::Store).expect("record");
+        }
+        Step {
+            recording: rec.finish().expect("finish"),
+            y,
+            readback: gpu.readback(4).expect("read-back"),
+        }
+    }
+}
+
+impl Step {
+    fn run(&self) {
+        DEVICE.submit(&self.recording).expect("submit");
+        self.readback.read(&DEVICE, &self.y.buf, 0, &mut [0; 4]).expect("read");
+    }
+}
+
+/// Every type that runs, at each shape and number of rows.
+fn cases(shapes: &[(u32, u32)], rows: &[u32]) -> Vec<Case> {
+    let types = BlockType::ALL.iter().copied().filter(|ty| ty.runs_on_gpu());
+    types
+        .flat_map(|ty| shapes.iter().map(move |&(n_out, n_in)| (ty, n_out, n_in)))
+        .flat_map(|(ty, n_out, n_in)| rows.iter().map(move |&n| Case { ty, n_out, n_in, n }))
+        .collect()
+}
+
+#[divan::bench(args = cases(&[(2048, 2048), (16384, 2048)], &[1, 2, 4, 8]))]
+fn mat_vec(bencher: Bencher<'_, '_>, case: Case) {
+    let step = case.record();
+    let bytes = case.weight_bytes() * u64::from(PRODUCTS);
+    bencher.counter(BytesCount::new(bytes)).bench_local(|| step.run());
+}
+
+/// Items are multiplications and additions.
+#[divan::bench(args = cases(&[(2048, 2048)], &[16, 512]), sample_count = 5)]
+fn tiled(bencher: Bencher<'_, '_>, case: Case) {
+    let step = case.record();
+    let operations = 2 * u64::from(case.n_out) * u64::from(case.n_in) * u64::from(case.n);
+    let items = operations * u64::from(PRODUCTS);
+    bencher.counter(ItemsCount::new(items)).bench_local(|| step.run());
+}
+
+fn main() {
+    divan::main();
+}

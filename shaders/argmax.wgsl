@@ -1,62 +1,62 @@
-// result = (index of the largest logit, fault): the lowest index of equals; fault is not 0 if a
-// logit is NaN or plus infinity, or if all are minus infinity. 4 bytes a logit, one workgroup.
+// result = (index of the largest logit, fault): the lowest index of equals; fault is 1 if a logit is
+// NaN or plus infinity, or if all are minus infinity. Two dispatches: each workgroup finds the
+// best of its share of the logits, then (`merge`) one workgroup the best of those. 4 bytes and 5
+// operations a logit.
 //
-// Tests for NaN and infinity look at bits: a compiler may assume that neither occurs.
+// Logits are compared as integers: a compiler may assume that no float is NaN or infinite.
 
 struct Params {
     width: u32,
+    parts: u32,  // workgroups of the first dispatch
 }
 
-@group(0) @binding(0) var<storage, read> logits: array<u32>;         // f32 bits [width]
-@group(0) @binding(1) var<storage, read_write> result: array<u32>;   // [2]
+@group(0) @binding(0) var<storage, read_write> result: array<vec2<u32>>;  // [1 + parts], the parts (key, index)
+#if !merge
+@group(0) @binding(1) var<storage, read> logits: array<u32>;              // [width] f32 bits
+#endif
 @group(1) @binding(0) var<uniform> p: Params;
 
 const WG: u32 = 256u;
-const NO_INDEX: u32 = 0xffffffffu;
-var<workgroup> best_key: array<u32, WG>;
-var<workgroup> best_index: array<u32, WG>;
-var<workgroup> faults: array<u32, WG>;
+const OF_MINUS_INFINITY: u32 = 0x007fffffu;
+const OF_INFINITY: u32 = 0xff800000u;
+const OF_NAN: u32 = 0xffffffffu;
 
-// Orders f32 bits as unsigned numbers; -0 counts as +0, minus infinity as 0.
+var<workgroup> best: array<vec2<u32>, WG>;
+
+// Orders f32 bits as unsigned numbers; -0 counts as +0, NaN of either sign as the largest.
 fn key(bits: u32) -> u32 {
-    if bits == 0xff800000u { return 0u; }
-    if (bits & 0x7fffffffu) == 0u { return 0x80000000u; }
+    if (bits & 0x7fffffffu) > 0x7f800000u { return OF_NAN; }
+    if bits == 0x80000000u { return 0x80000000u; }
     return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
 }
 
-@compute @workgroup_size(256)
-fn main(@builtin(local_invocation_index) local: u32) {
-    var k = 0u;
-    var index = NO_INDEX;
-    var fault = 0u;
-    for (var i = local; i < p.width; i += WG) {
-        let bits = logits[i];
-        // NaN of either sign, or plus infinity.
-        fault |= u32((bits & 0x7fffffffu) > 0x7f800000u || bits == 0x7f800000u);
-        let candidate = key(bits);
-        if candidate > k {
-            k = candidate;
-            index = i;
-        }
+fn better(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+    return select(a, b, b.x > a.x || (b.x == a.x && b.y < a.y));
+}
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(workgroup_id) group: vec3<u32>,
+) {
+    var own = vec2(0u);
+#if merge
+    for (var i = lane; i < p.parts; i += WG) { own = better(own, result[1u + i]); }
+#else
+    for (var i = group.x * WG + lane; i < p.width; i += p.parts * WG) {
+        own = better(own, vec2(key(logits[i]), i));
     }
-    best_key[local] = k;
-    best_index[local] = index;
-    faults[local] = fault;
+#endif
+    best[lane] = own;
     for (var step = WG / 2u; step > 0u; step >>= 1u) {
         workgroupBarrier();
-        if local < step {
-            let other = local + step;
-            faults[local] |= faults[other];
-            let better = best_key[other] > best_key[local]
-                || (best_key[other] == best_key[local] && best_index[other] < best_index[local]);
-            if better {
-                best_key[local] = best_key[other];
-                best_index[local] = best_index[other];
-            }
-        }
+        if lane < step { best[lane] = better(best[lane], best[lane + step]); }
     }
-    if local == 0u {
-        result[0] = best_index[0];
-        result[1] = faults[0] | u32(best_index[0] == NO_INDEX);
-    }
+    if lane != 0u { return; }
+#if merge
+    let usable = best[0].x > OF_MINUS_INFINITY && best[0].x < OF_INFINITY;
+    result[0] = vec2(best[0].y, select(1u, 0u, usable));
+#else
+    result[1u + group.x] = best[0];
+#endif
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    gpu::{Buf, Gpu, MemoryKind, Recording},
+    gpu::{Buf, Gpu, Recording},
     kv::{KvSpan, KvType},
     model::{self, ModelConfig, SequenceState},
     ops::Tensor,
@@ -54,7 +54,7 @@ impl Sequence {
             tokens: Vec::new(),
             state: SequenceState::new(gpu, config, k, v)?,
             logits: Tensor::scratch(gpu, "logits", 1, config.n_vocab)?,
-            choice: gpu.alloc("choice", crate::ops::argmax::BYTES, MemoryKind::Scratch)?,
+            choice: crate::ops::argmax::buffer(gpu)?,
             recordings: HashMap::new(),
             broken: false,
         })

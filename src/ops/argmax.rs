@@ -3,28 +3,43 @@
 use super::Tensor;
 use crate::{
     Error, Result,
-    gpu::{Buf, Grid, Recorder},
+    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
     shader::Variant,
 };
 
 /// Bytes of the result: the index of the largest logit, and what is wrong with the logits.
 pub const BYTES: u64 = 8;
 
+/// Workgroups of the first dispatch: the longest vocabularies give each lane 16 logits.
+const PARTS: u32 = 64;
+
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
     width: u32,
+    parts: u32,
 }
 
-/// Writes to `choice` ([`BYTES`]) what [`decode`] reads of the first row of `logits`.
+/// A buffer for the result, with room behind it for what workgroups find.
+///
+/// # Errors
+/// [`Error::Device`] when memory is short.
+pub fn buffer(gpu: &Gpu) -> Result<Buf> {
+    gpu.alloc("choice", BYTES * (1 + u64::from(PARTS)), MemoryKind::Scratch)
+}
+
+/// Writes to `choice` (of [`buffer`]), as its first [`BYTES`], what [`decode`] reads of the first
+/// row of `logits`.
 ///
 /// # Errors
 /// Shapes that do not fit.
 pub fn record(rec: &mut Recorder, logits: &Tensor, choice: &Buf) -> Result<()> {
     logits.expect("argmax", "logits", 1, logits.width.max(1))?;
-    let bindings = [(&logits.buf).into(), choice.into()];
-    let params = Params { width: logits.width };
-    rec.dispatch("argmax", &Variant::new("argmax"), &bindings, &params, Grid::Flat(1))
+    let params = Params { width: logits.width, parts: PARTS };
+    let variant = |merge| Variant::new("argmax").flag("merge", merge);
+    let bindings = [choice.into(), (&logits.buf).into()];
+    rec.dispatch("argmax", &variant(false), &bindings, &params, Grid::Dims([PARTS, 1, 1]))?;
+    rec.dispatch("argmax", &variant(true), &[choice.into()], &params, Grid::Dims([1, 1, 1]))
 }
 
 /// The index of the largest logit, the lowest of equals.
@@ -49,16 +64,16 @@ mod tests {
     fn check(logits: &[f32], want: Option<u32>) {
         each_device(|t| {
             let x = t.upload(logits, logits.len());
-            let choice = t.scratch(1, 2);
-            t.run(|rec| record(rec, &x, &choice.buf));
-            let bytes = t.gpu.read(&choice.buf, 0, BYTES).unwrap();
+            let choice = buffer(&t.gpu).unwrap();
+            t.run(|rec| record(rec, &x, &choice));
+            let bytes = t.gpu.read(&choice, 0, BYTES).unwrap();
             assert_eq!(decode(&bytes.try_into().unwrap()).ok(), want, "{} logits", logits.len());
         });
     }
 
     #[test]
     fn the_largest_and_the_lowest_of_equals() {
-        for n in [1, 2, 255, 256, 257, 5000] {
+        for n in [1, 2, 255, 256, 257, 5000, 248_320] {
             let logits = random(n as u64, n);
             let best = (0..n).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap();
             check(&logits, Some(best as u32));

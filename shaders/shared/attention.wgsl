@@ -34,6 +34,10 @@ struct Params {
     // 1, unknown to the compiler: a factor of loop bounds that must not be unrolled, where that
     // takes software Vulkan many seconds.
     one: u32,
+#if sparse
+    ratio: u32,           // tokens a block
+    most: u32,            // blocks a query selects
+#endif
 }
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;       // [step's n][n_head][D/4]
@@ -44,15 +48,42 @@ struct Params {
 @group(0) @binding(4) var<storage, read_write> state: array<vec2<f32>>;  // [n][splits][n_head]
 // Sum of exp(score - largest) * v; unwritten where the state's sum is 0.
 @group(0) @binding(5) var<storage, read_write> sums: array<vec4<f32>>;   // [n][splits][n_head][D/4]
+#if sparse
+@group(0) @binding(6) var<storage, read> blocks: array<u32>;        // [step's n][most] ascending
+#endif
 @group(1) @binding(0) var<uniform> p: Params;
+
+#if sparse
+#import shared/selected
+#else
+// Keys of the segment at or before the position of query `token`.
+fn visible(token: u32) -> u32 {
+    let position = positions[p.first + token];
+    return min(max(position + 1u, p.segment_first) - p.segment_first, p.segment_tokens);
+}
+
+// Where key `key` of those that the queries see is in the segment.
+fn key_row(at: Place, key: u32) -> u32 {
+    return key;
+}
+
+// Keys of the segment that the row may see; none for a row that does not exist.
+fn row_visible(at: Place, row: u32) -> u32 {
+    if !row_exists(at, row) { return 0u; }
+    return visible(row_token(at, row));
+}
+#endif
 
 struct Place {
     kv_head: u32,
     token: u32,   // of row 0, among this dispatch's
     head: u32,    // of row 0, within the group
     split: u32,
-    begin: u32,   // keys of this split, counted from the segment's start
+    begin: u32,   // keys of this split, counted from the first that the queries see
     end: u32,
+#if sparse
+    listed: u32,  // entries of the query's list before the segment
+#endif
 }
 
 fn place_of(group: u32) -> Place {
@@ -64,13 +95,13 @@ fn place_of(group: u32) -> Place {
     let even = (seen + p.splits - 1u) / p.splits;
     let share = max((even + 63u) / 64u * 64u, p.least);
     let begin = min(split * share, seen);
-    return Place(kv_head, token, block * HEADS, split, begin, min(begin + share, seen));
-}
-
-// Keys of the segment at or before the position of query `token`.
-fn visible(token: u32) -> u32 {
-    let position = positions[p.first + token];
-    return min(max(position + 1u, p.segment_first) - p.segment_first, p.segment_tokens);
+    let end = min(begin + share, seen);
+#if sparse
+    let listed = listed_before(token, p.segment_first);
+    return Place(kv_head, token, block * HEADS, split, begin, end, listed);
+#else
+    return Place(kv_head, token, block * HEADS, split, begin, end);
+#endif
 }
 
 fn row_token(at: Place, row: u32) -> u32 {
@@ -83,12 +114,6 @@ fn row_exists(at: Place, row: u32) -> bool {
 
 fn row_head(at: Place, row: u32) -> u32 {
     return at.kv_head * p.heads + at.head + row % HEADS;
-}
-
-// Keys of the segment that the row may see; none for a row that does not exist.
-fn row_visible(at: Place, row: u32) -> u32 {
-    if !row_exists(at, row) { return 0u; }
-    return visible(row_token(at, row));
 }
 
 fn row_slot(at: Place, row: u32) -> u32 {
@@ -139,11 +164,11 @@ fn plus_dot(a: f32, b: vec4<f32>, c: vec4<f32>) -> f32 {
 
 // Eight `i` of a key or value as stored, so that loads can be under way together.
 fn load_key(at: Place, key: u32, i: u32) -> Packed {
-    let words = words_$K((key * p.n_kv + at.kv_head) * EIGHTS + i);
+    let words = words_$K((key_row(at, key) * p.n_kv + at.kv_head) * EIGHTS + i);
     return Packed(keys[words.x], keys[words.y]);
 }
 
 fn load_value(at: Place, key: u32, i: u32) -> Packed {
-    let words = words_$V((key * p.n_kv + at.kv_head) * EIGHTS + i);
+    let words = words_$V((key_row(at, key) * p.n_kv + at.kv_head) * EIGHTS + i);
     return Packed(values[words.x], values[words.y]);
 }

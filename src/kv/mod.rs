@@ -1,7 +1,10 @@
-//! Keys and values of attention layers: element types, and segments that grow with the context.
+//! Keys and values of attention layers and their index keys: element types, and segments that
+//! grow with the context.
 
+mod index;
 mod kv_type;
 mod layer;
 
+pub use index::{IndexLayer, IndexSegment, IndexShape, IndexStep};
 pub use kv_type::KvType;
 pub use layer::{KvLayer, KvSegment, KvSpan, KvStep};

@@ -5,11 +5,11 @@
 //! it the history is split over workgroups where the queries alone would leave the device idle.
 //! A last dispatch merges the splits. Scratch depends on neither context nor chunk size.
 
-use super::{Tensor, reduction_width};
+use super::{Tensor, reduction_width, top_blocks::Selection};
 use crate::{
     Error, Result,
-    gpu::{Caps, Gpu, Grid, Recorder},
-    kv::{KvLayer, KvStep},
+    gpu::{Bind, Caps, Gpu, Grid, Recorder},
+    kv::{IndexShape, KvLayer, KvStep},
     shader::Variant,
 };
 
@@ -75,6 +75,9 @@ struct Params {
     carry: u32,
     scale: f32,
     one: u32,
+    // The rest is for selected blocks only.
+    ratio: u32,
+    most: u32,
 }
 
 #[repr(C)]
@@ -107,12 +110,20 @@ struct Plan {
 }
 
 impl Plan {
-    /// For `n` queries of `group` heads a kv head, over segments of at most `longest` tokens.
-    fn new(n: u32, n_kv: u32, group: u32, head_dim: u32, longest: u32, slots: u32) -> Self {
+    /// For `n` queries of `group` heads a kv head, which see at most `longest` keys of a segment,
+    /// each its own ones if `apart`.
+    fn new(
+        (n, apart): (u32, bool),
+        n_kv: u32,
+        group: u32,
+        head_dim: u32,
+        longest: u32,
+        slots: u32,
+    ) -> Self {
         // Rows (queries times heads) that the kernels' registers and workgroup memory hold.
         let few = (2048 / head_dim).min(8);
         let many = (16384 / head_dim).min(64);
-        let (shader, most) = match n * group.div_ceil(group.div_ceil(few)) <= few {
+        let (shader, most) = match apart || n * group.div_ceil(group.div_ceil(few)) <= few {
             true => ("attention_decode", few),
             false => ("attention_prefill", many),
         };
@@ -120,7 +131,7 @@ impl Plan {
         let heads = group.div_ceil(blocks);
         // A power of two where it can be less than the most, so that chunks of odd lengths do not
         // each compile a kernel.
-        let tokens = (most / heads).min(n.next_power_of_two());
+        let tokens = if apart { 1 } else { (most / heads).min(n.next_power_of_two()) };
         let batch = n.min(slots);
         let grid = batch.div_ceil(tokens) * n_kv * blocks;
         let splits = (WORKGROUPS / grid).min(slots / batch).min(longest.div_ceil(LEAST)).max(1);
@@ -145,6 +156,22 @@ pub fn record(
     n: u32,
     scale: f32,
 ) -> Result<()> {
+    record_seen(rec, q, gate, step, None, scratch, out, n, scale)
+}
+
+/// [`record`], of the whole history or of selected blocks ([`super::sparse_attention`]).
+#[allow(clippy::too_many_arguments)] // Each is an operand of the formula.
+pub(super) fn record_seen(
+    rec: &mut Recorder,
+    q: &Tensor,
+    gate: Option<Gate<'_>>,
+    step: KvStep<'_>,
+    selected: Option<(&Selection, IndexShape)>,
+    scratch: &AttentionScratch,
+    out: &Tensor,
+    n: u32,
+    scale: f32,
+) -> Result<()> {
     let (n_kv, head_dim) = (step.layer.n_kv(), step.layer.head_dim());
     let n_head = heads_of(q, step.layer)?;
     q.expect("attention", "q", n, n_head * head_dim)?;
@@ -153,9 +180,12 @@ pub fn record(
     scratch.state.expect("attention", "scratch", 1, scratch.state.width.max(2 * n_head))?;
     scratch.sums.expect("attention", "scratch", 1, scratch.sums.width.max(n_head * head_dim))?;
     let segments = step.segments("attention", n, 0..step.span.to)?;
-    let longest = segments.iter().map(|s| s.tokens).max().unwrap_or(1);
-    let plan = Plan::new(n, n_kv, n_head / n_kv, head_dim, longest, slots);
+    let most = selected.map_or(u32::MAX, |(_, shape)| shape.budget + shape.ratio);
+    let longest = segments.iter().map(|s| s.tokens.min(most)).max().unwrap_or(1);
+    let queries = (n, selected.is_some());
+    let plan = Plan::new(queries, n_kv, n_head / n_kv, head_dim, longest, slots);
     let variant = Variant::new(plan.shader)
+        .flag("sparse", selected.is_some())
         .choose("K", step.layer.k_type().name())
         .choose("V", step.layer.v_type().name())
         .number("D", head_dim)
@@ -180,8 +210,10 @@ pub fn record(
                 carry: u32::from(i > 0),
                 scale,
                 one: 1,
+                ratio: selected.map_or(0, |(_, shape)| shape.ratio),
+                most: selected.map_or(0, |(_, shape)| shape.most()),
             };
-            let bindings = [
+            let mut bindings = vec![
                 (&q.buf).into(),
                 (&segment.k).into(),
                 (&segment.v).into(),
@@ -189,6 +221,7 @@ pub fn record(
                 (&scratch.state.buf).into(),
                 (&scratch.sums.buf).into(),
             ];
+            bindings.extend(selected.map(|(s, _)| Bind::from(&s.blocks)));
             let grid = Grid::Flat(u64::from(groups));
             rec.dispatch("attention", &variant, &bindings, &params, grid)?;
         }

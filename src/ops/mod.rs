@@ -13,6 +13,8 @@ pub mod gated_norm;
 pub mod gated_product;
 pub mod hyper_inject;
 pub mod hyper_mix;
+pub mod index_scores;
+pub mod index_write;
 pub mod kv_write;
 mod matrix;
 pub mod ple_gate;
@@ -21,10 +23,13 @@ pub mod qk_rope;
 pub mod rms_norm;
 pub mod rope;
 pub mod routing;
+pub mod select_blocks;
 pub mod shared_gate;
+pub mod sparse_attention;
 mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod top_blocks;
 
 pub use matrix::{Matrix, MatrixPart, Source};
 pub use routing::Routing;

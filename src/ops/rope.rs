@@ -62,15 +62,31 @@ impl RopeTable {
     /// # Errors
     /// [`Error::Shader`] when they do not fit; [`Error::Device`] when the device has failed.
     pub fn write(&self, gpu: &Gpu, first: u32, n: u32, table: &Tensor) -> Result<()> {
+        self.write_every(gpu, first, 1, n, table)
+    }
+
+    /// Writes the rows of the `n` positions `first`, `first + step`, ... to `table`, before what
+    /// is submitted next.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub fn write_every(
+        &self,
+        gpu: &Gpu,
+        first: u32,
+        step: u32,
+        n: u32,
+        table: &Tensor,
+    ) -> Result<()> {
         table.expect("rope", "table", n, self.n_rot())?;
-        gpu.upload(&table.buf, 0, bytemuck::cast_slice(&self.rows(first, n)))
+        gpu.upload(&table.buf, 0, bytemuck::cast_slice(&self.rows(first, step, n)))
     }
 
     /// `[n][n_rot/2]` pairs (cos, sin).
-    fn rows(&self, first: u32, n: u32) -> Vec<[f32; 2]> {
+    fn rows(&self, first: u32, step: u32, n: u32) -> Vec<[f32; 2]> {
         (0..n)
             .flat_map(|t| {
-                let position = f64::from(first) + f64::from(t);
+                let position = f64::from(first) + f64::from(t) * f64::from(step);
                 self.frequencies.iter().map(move |f| {
                     let (sin, cos) = (position * f).sin_cos();
                     [(cos * self.magnitude) as f32, (sin * self.magnitude) as f32]

@@ -3,7 +3,7 @@
 use super::{Matrix, Source, Tensor};
 use crate::{
     Result,
-    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder, Restrictions},
+    gpu::{Buf, DeviceOptions, Gpu, MemoryKind, Recorder, Restrictions},
     quant::{BlockType, dequantise, testing::random_weights},
 };
 use rand::{Rng, RngExt, SeedableRng};
@@ -65,6 +65,17 @@ impl TestDevice {
     pub(crate) fn upload(&self, values: &[f32], width: usize) -> Tensor {
         Tensor::upload(&self.gpu, "test input", values, width as u32, MemoryKind::Scratch)
             .expect("upload")
+    }
+
+    pub(crate) fn upload_words(&self, words: &[u32]) -> Buf {
+        let bytes = words.len() as u64 * 4;
+        let buf = self.gpu.alloc("test input", bytes, MemoryKind::Scratch).expect("alloc");
+        self.gpu.upload(&buf, 0, bytemuck::cast_slice(words)).expect("upload");
+        buf
+    }
+
+    pub(crate) fn read_words(&self, buf: &Buf, n: usize) -> Vec<u32> {
+        bytemuck::pod_collect_to_vec(&self.gpu.read(buf, 0, n as u64 * 4).expect("read"))
     }
 
     pub(crate) fn scratch(&self, rows: usize, width: usize) -> Tensor {

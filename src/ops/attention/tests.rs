@@ -262,7 +262,7 @@ fn a_recording_replays_at_every_position_of_its_span() {
 
 #[test]
 fn a_long_history_is_split() {
-    let plan = Plan::new(1, 2, 8, 256, 4096, SLOTS);
+    let plan = Plan::new((1, false), 2, 8, 256, 4096, SLOTS);
     assert_eq!((plan.shader, plan.splits), ("attention_decode", 32));
     each_device(|t| Case { n_head: 2, d: 16, ..PLAIN }.run(t, &[700, 701, 705]));
 }

@@ -1,0 +1,72 @@
+// score[t][b] = scale * sum_h relu(q[t][h] . pooled[b]) of the complete blocks b of one segment, as
+// bits of f32, which order like the numbers since none is negative. spec/architectures.md 4.5.4.
+//
+// A lane has a block and $TOKENS consecutive queries: a pooled key is read once for them, in
+// consecutive 16 bytes over the lanes; the queries come from cache. 2 * TOKENS * HEADS operations
+// a value. Queries that select every block need no scores and get none.
+
+#import shared/grid
+#import kv/$T
+
+const WG: u32 = 64u;
+const D: u32 = $D;
+const EIGHTS: u32 = D / 8u;
+const TOKENS: u32 = $TOKENS;
+const HEADS: u32 = $HEADS;
+const ROWS: u32 = TOKENS * HEADS;
+
+struct Params {
+    groups: u32,       // workgroups in all
+    tiles: u32,        // of them for the segment's blocks
+    first: u32,        // the first query among the step's
+    n: u32,            // queries of this dispatch
+    ratio: u32,        // tokens a block
+    most: u32,         // blocks a query selects
+    first_block: u32,  // of the segment
+    blocks: u32,       // of the segment
+    stride: u32,       // scores a query
+    scale: f32,
+}
+
+@group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;           // [step's n][HEADS][D/4]
+@group(0) @binding(1) var<storage, read> pooled: array<vec4<u32>>;      // shared/pooled
+@group(0) @binding(2) var<storage, read> positions: array<u32>;         // [step's n]
+@group(0) @binding(3) var<storage, read_write> scores: array<u32>;      // [n][stride]
+@group(1) @binding(0) var<uniform> p: Params;
+
+#import shared/pooled
+
+@compute @workgroup_size(WG)
+fn main(
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(workgroup_id) id: vec3<u32>,
+    @builtin(num_workgroups) groups: vec3<u32>,
+) {
+    let group = flat_workgroup(id, groups);
+    if group >= p.groups { return; }
+    let token = group / p.tiles * TOKENS;
+    let last = min(token + TOKENS, p.n) - 1u;
+    let complete = (positions[p.first + last] + 1u) / p.ratio;
+    let local = group % p.tiles * WG + lane;
+    let block = p.first_block + local;
+    if complete <= p.most || block >= complete || local >= p.blocks { return; }
+    var sums: array<f32, ROWS>;
+    for (var e = 0u; e < EIGHTS; e++) {
+        let at = words_$T(pooled_eight(local, e));
+        let key = unpack_$T(Packed(pooled[at.x], pooled[at.y]));
+        for (var r = 0u; r < ROWS; r++) {
+            let row = (p.first + min(token + r / HEADS, last)) * HEADS + r % HEADS;
+            let source = row * (D / 4u) + 2u * e;
+            sums[r] += dot(q[source], key.lo) + dot(q[source + 1u], key.hi);
+        }
+    }
+    for (var t = 0u; t < TOKENS; t++) {
+        var sum = 0.0;
+        for (var h = 0u; h < HEADS; h++) { sum += max(sums[t * HEADS + h], 0.0); }
+        // Without the sign that a zero may have; a NaN counts as 0.
+        let bits = bitcast<u32>(sum * p.scale) & 0x7fffffffu;
+        if token + t <= last {
+            scores[(token + t) * p.stride + block] = select(bits, 0u, bits > 0x7f800000u);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Index keys of one sparse attention layer of one sequence (spec/architectures.md 4.5.4): the
+//! raw key of every token and the pooled key of every complete block of tokens, in segments that
+//! cover the same positions as those of the layer's keys and values.
+
+use super::{KvLayer, KvSpan, KvType};
+use crate::{
+    Error, Result,
+    gpu::{Buf, Gpu, MemoryKind},
+};
+
+/// Blocks of a tile of pooled keys: of each eight values of a key, those of the tile's blocks lie
+/// side by side, so that the lanes that score them read consecutive addresses.
+const TILE: u32 = 32;
+
+/// Sizes of an indexer, and what they say of every query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexShape {
+    /// Query heads.
+    pub heads: u32,
+    /// Values of a query head and of a key, a multiple of 8 up to 512.
+    pub head_dim: u32,
+    /// Tokens a block, a power of two.
+    pub ratio: u32,
+    /// Tokens of complete blocks that a query attends to at most.
+    pub budget: u32,
+}
+
+impl IndexShape {
+    /// Blocks that a query selects at most.
+    pub fn most(&self) -> u32 {
+        (self.budget / self.ratio).max(1)
+    }
+
+    /// Complete blocks that the query at `position` sees.
+    pub fn complete(&self, position: u32) -> u32 {
+        ((u64::from(position) + 1) / u64::from(self.ratio)) as u32
+    }
+
+    /// Tokens that the query at `position` attends to: selected blocks and the incomplete tail.
+    pub fn attended(&self, position: u32) -> u32 {
+        let tail = (position % self.ratio + 1) % self.ratio;
+        self.complete(position).min(self.most()) * self.ratio + tail
+    }
+
+    /// Pooled keys that the query at `position` is compared with: none where all blocks are
+    /// selected anyway.
+    pub fn scanned(&self, position: u32) -> u32 {
+        let complete = self.complete(position);
+        if complete > self.most() { complete } else { 0 }
+    }
+
+    /// Blocks that `n` consecutive positions touch at most.
+    pub fn touched(&self, n: u32) -> u32 {
+        (n + self.ratio).saturating_sub(2) / self.ratio + 1
+    }
+
+    fn check(&self) -> Result<()> {
+        let Self { heads, head_dim, ratio, budget } = *self;
+        if heads == 0 || !head_dim.is_multiple_of(8) || !(8..=512).contains(&head_dim) {
+            return Err(Error::Model(format!(
+                "{heads} indexer heads of {head_dim} values: head sizes are multiples of 8 up to 512"
+            )));
+        }
+        if !ratio.is_power_of_two() || ratio > 64 || budget < ratio {
+            return Err(Error::Model(format!(
+                "indexer blocks of {ratio} tokens and a budget of {budget}: blocks are powers of \
+                 two up to 64 within the budget"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Index keys of the positions of one [`super::KvSegment`].
+#[derive(Clone, Debug)]
+pub struct IndexSegment {
+    /// Keys as projected, `[token][head_dim]`.
+    pub raw: Buf,
+    /// Keys of complete blocks, normed and rotated, `[block / 32][head_dim / 8][block % 32][8]`.
+    pub pooled: Buf,
+    /// Position of the first token, a multiple of the block size.
+    pub first: u32,
+    /// Tokens there is room for.
+    pub tokens: u32,
+}
+
+/// The index keys of one layer.
+#[derive(Clone, Debug)]
+pub struct IndexLayer {
+    segments: Vec<IndexSegment>,
+    shape: IndexShape,
+    element: KvType,
+}
+
+/// A layer's index keys as one step uses them.
+#[derive(Clone, Copy, Debug)]
+pub struct IndexStep<'a> {
+    /// The index keys.
+    pub layer: &'a IndexLayer,
+    /// Positions of the step's tokens, u32, consecutive, written by the host for every replay.
+    pub positions: &'a Buf,
+    /// The segments that any replay of the recording may touch.
+    pub span: KvSpan,
+}
+
+impl<'a> IndexStep<'a> {
+    /// The segments `range`, once there are `n` positions.
+    pub(crate) fn segments(
+        &self,
+        op: &str,
+        n: u32,
+        range: std::ops::Range<u32>,
+    ) -> Result<&'a [IndexSegment]> {
+        if n == 0 || self.positions.size() < u64::from(n) * 4 {
+            return Err(Error::Shader(format!("{op}: no {n} positions")));
+        }
+        self.layer
+            .segments
+            .get(range.start as usize..range.end as usize)
+            .filter(|segments| !segments.is_empty())
+            .ok_or_else(|| Error::Shader(format!("{op}: there are no segments {range:?}")))
+    }
+}
+
+impl IndexLayer {
+    /// No keys yet. They are f32 beside an f32 cache of attention keys, else f16.
+    ///
+    /// # Errors
+    /// [`Error::Model`] for head sizes that are no multiple of 8 within 8 to 512, blocks of other
+    /// than a power of two up to 64 tokens, or a budget of less than a block.
+    pub fn new(shape: IndexShape, cache_k: KvType) -> Result<Self> {
+        shape.check()?;
+        let element = match cache_k {
+            KvType::F32 => KvType::F32,
+            KvType::F16 => KvType::F16,
+        };
+        Ok(Self { segments: Vec::new(), shape, element })
+    }
+
+    /// Makes room for the positions that `kv` has room for, in equal segments.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when a segment's keys exceed one binding or memory is short (what was
+    /// added before stays).
+    pub fn follow(&mut self, gpu: &Gpu, kv: &KvLayer) -> Result<()> {
+        for segment in &kv.segments()[self.segments.len()..] {
+            let (first, tokens) = (segment.first, segment.tokens);
+            if !first.is_multiple_of(self.shape.ratio) {
+                return Err(Error::Device(format!(
+                    "a cache segment at {first} splits an index block of {}",
+                    self.shape.ratio
+                )));
+            }
+            let bytes =
+                |keys: u32| self.element.bytes(u64::from(keys) * u64::from(self.shape.head_dim));
+            let blocks = (tokens / self.shape.ratio).next_multiple_of(TILE);
+            let raw = gpu.alloc("index keys", bytes(tokens), MemoryKind::Kv)?;
+            let pooled = gpu.alloc("pooled index keys", bytes(blocks), MemoryKind::Kv)?;
+            self.segments.push(IndexSegment { raw, pooled, first, tokens });
+        }
+        Ok(())
+    }
+
+    /// The segments, by position.
+    pub fn segments(&self) -> &[IndexSegment] {
+        &self.segments
+    }
+
+    /// Sizes.
+    pub fn shape(&self) -> IndexShape {
+        self.shape
+    }
+
+    /// Element type of raw and pooled keys.
+    pub fn element(&self) -> KvType {
+        self.element
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ops::testing::each_device;
+
+    const SHAPE: IndexShape = IndexShape { heads: 4, head_dim: 128, ratio: 4, budget: 2048 };
+
+    #[test]
+    fn what_queries_see_around_the_budget() {
+        // The first query that can drop something has 2052 tokens visible.
+        for position in 0..2051 {
+            assert_eq!((SHAPE.attended(position), SHAPE.scanned(position)), (position + 1, 0));
+        }
+        let seen = |p| (SHAPE.complete(p), SHAPE.attended(p), SHAPE.scanned(p));
+        assert_eq!(seen(2051), (513, 2048, 513));
+        assert_eq!(seen(2054), (513, 2051, 513));
+        assert_eq!(seen(u32::MAX), (1 << 30, 2048, 1 << 30));
+        assert_eq!(SHAPE.attended(4095), SHAPE.attended(262_143));
+    }
+
+    #[test]
+    fn blocks_touched() {
+        for ratio in [1, 4, 8] {
+            let shape = IndexShape { ratio, ..SHAPE };
+            for n in 1..40 {
+                let at = |first: u32| (first + n - 1) / ratio - first / ratio + 1;
+                assert_eq!(Some(shape.touched(n)), (0..ratio).map(at).max(), "{n} of {ratio}");
+            }
+        }
+    }
+
+    #[test]
+    fn segments_cover_those_of_the_cache() {
+        each_device(|t| {
+            let kv = KvLayer::new(&t.gpu, 1, 8, KvType::F16, KvType::F32).unwrap();
+            let mut kv = kv.with_segments_of(64);
+            let mut index = IndexLayer::new(SHAPE, KvType::F16).unwrap();
+            for tokens in [1, 64, 65, 200] {
+                kv.ensure(&t.gpu, tokens, 1000).unwrap();
+                index.follow(&t.gpu, &kv).unwrap();
+                let cut: Vec<_> = kv.segments().iter().map(|s| (s.first, s.tokens)).collect();
+                let mine: Vec<_> = index.segments().iter().map(|s| (s.first, s.tokens)).collect();
+                assert_eq!(cut, mine);
+            }
+            assert_eq!(index.segments()[3].raw.size(), 64 * 128 * 2);
+        });
+    }
+
+    #[test]
+    fn odd_shapes_are_refused_by_name() {
+        for (shape, named) in [
+            (IndexShape { heads: 0, ..SHAPE }, "0 indexer heads"),
+            (IndexShape { head_dim: 12, ..SHAPE }, "heads of 12 values"),
+            (IndexShape { ratio: 3, ..SHAPE }, "blocks of 3 tokens"),
+            (IndexShape { ratio: 0, ..SHAPE }, "blocks of 0 tokens"),
+            (IndexShape { budget: 3, ..SHAPE }, "a budget of 3"),
+        ] {
+            let text = IndexLayer::new(shape, KvType::F16).unwrap_err().to_string();
+            assert!(text.contains(named), "{text}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Scores of blocks: `sum_h relu(q_h . pooled_b) / sqrt(head_dim)` (spec/architectures.md 4.5.4).
+
+use super::Tensor;
+use crate::{
+    Error, Result,
+    gpu::{Buf, Grid, Recorder},
+    kv::IndexStep,
+    shader::Variant,
+};
+
+/// Blocks a workgroup scores.
+const BLOCKS: u32 = 64;
+/// Queries a workgroup scores them for, where there are several.
+const TOKENS: u32 = 4;
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Params {
+    groups: u32,
+    tiles: u32,
+    first: u32,
+    n: u32,
+    ratio: u32,
+    most: u32,
+    first_block: u32,
+    blocks: u32,
+    stride: u32,
+    scale: f32,
+}
+
+/// Scores of the complete blocks of queries `first .. first + n` of the step, as bits of f32, to
+/// `scores`, u32 `[n][stride]`; `q` is `[step's n][heads * head_dim]`, normed and rotated. A query
+/// that selects all its blocks gets none. One dispatch a segment.
+///
+/// # Errors
+/// Shapes that do not fit.
+pub fn record(
+    rec: &mut Recorder,
+    q: &Tensor,
+    step: IndexStep<'_>,
+    (first, n): (u32, u32),
+    (scores, stride): (&Buf, u32),
+) -> Result<()> {
+    let shape = step.layer.shape();
+    q.expect("index_scores", "q", first + n, shape.heads * shape.head_dim)?;
+    if scores.size() < u64::from(n) * u64::from(stride) * 4 {
+        return Err(Error::Shader(format!("index_scores: no room for {n} x {stride} scores")));
+    }
+    let tokens = if n == 1 { 1 } else { TOKENS };
+    let variant = Variant::new("index_scores")
+        .choose("T", step.layer.element().name())
+        .number("D", shape.head_dim)
+        .number("TOKENS", tokens)
+        .number("HEADS", shape.heads);
+    for segment in step.segments("index_scores", first + n, 0..step.span.to)? {
+        let blocks = (segment.tokens / shape.ratio).min(stride - segment.first / shape.ratio);
+        if blocks == 0 {
+            continue;
+        }
+        let tiles = blocks.div_ceil(BLOCKS);
+        let groups = tiles * n.div_ceil(tokens);
+        let params = Params {
+            groups,
+            tiles,
+            first,
+            n,
+            ratio: shape.ratio,
+            most: shape.most(),
+            first_block: segment.first / shape.ratio,
+            blocks,
+            stride,
+            scale: 1.0 / (shape.head_dim as f32).sqrt(),
+        };
+        let bindings =
+            [(&q.buf).into(), (&segment.pooled).into(), step.positions.into(), scores.into()];
+        let grid = Grid::Flat(u64::from(groups));
+        rec.dispatch("index_scores", &variant, &bindings, &params, grid)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! Index keys, scores and selection of whole sequences against f64.
+
+use super::*;
+use crate::{
+    kv::{IndexLayer, KvLayer, KvType},
+    model::rope::RopeKind,
+    ops::{
+        index_write, qk_rope,
+        rms_norm::Heads,
+        rope::{HeadNorm, RopeTable, Rotation, reference},
+        testing::{TestDevice, each_device, random},
+    },
+};
+use half::f16;
+
+const SHAPE: IndexShape = IndexShape { heads: 4, head_dim: 32, ratio: 4, budget: 32 };
+const KIND: RopeKind = RopeKind::Neox;
+const EPS: f64 = 1e-6;
+
+/// What the projections give for the tokens of a sequence, and the norms' weights.
+struct Inputs {
+    shape: IndexShape,
+    q: Vec<f32>,
+    keys: Vec<f32>,
+    q_norm: Vec<f32>,
+    k_norm: Vec<f32>,
+}
+
+/// What a sequence's steps leave.
+#[derive(PartialEq)]
+struct Outcome {
+    /// Of each query.
+    chosen: Vec<Vec<u32>>,
+    /// Bytes of the last token's raw and pooled keys' segments, as far as they are specified.
+    raw: Vec<u8>,
+    pooled: Vec<Vec<u8>>,
+}
+
+/// A sequence on a device.
+struct Sequence {
+    kv: KvLayer,
+    index: IndexLayer,
+    tokens: u32,
+}
+
+impl Sequence {
+    fn new(t: &TestDevice, shape: IndexShape, element: KvType, segment: u32) -> Self {
+        let kv = KvLayer::new(&t.gpu, 1, 8, element, element).unwrap();
+        let index = IndexLayer::new(shape, element).unwrap();
+        Self { kv: kv.with_segments_of(segment), index, tokens: 0 }
+    }
+}
+
+impl Inputs {
+    fn new(shape: IndexShape, seed: u64, tokens: usize) -> Self {
+        let d = shape.head_dim as usize;
+        Self {
+            shape,
+            q: random(seed, tokens * shape.heads as usize * d),
+            keys: random(seed + 1, tokens * d),
+            q_norm: random(8, d),
+            k_norm: random(9, d),
+        }
+    }
+
+    fn frequencies(&self) -> Vec<f64> {
+        reference::frequencies(self.shape.head_dim as usize / 2, 1e4)
+    }
+
+    /// Runs the next `n` tokens of `seq` as one step; returns the blocks that each selects.
+    fn step(
+        &self,
+        t: &TestDevice,
+        seq: &mut Sequence,
+        n: u32,
+        scratch: &SelectScratch,
+    ) -> Vec<Vec<u32>> {
+        let (gpu, shape, first) = (&t.gpu, self.shape, seq.tokens);
+        let d = shape.head_dim as usize;
+        let heads = shape.heads as usize;
+        let rows = |all: &[f32], width: usize| {
+            t.upload(&all[first as usize * width..(first + n) as usize * width], width)
+        };
+        let (q, keys) = (rows(&self.q, heads * d), rows(&self.keys, d));
+        let (q_norm, k_norm) = (t.upload(&self.q_norm, d), t.upload(&self.k_norm, d));
+        let norm = |gamma| HeadNorm { gamma, eps: EPS as f32 };
+        seq.kv.ensure(gpu, first + n, 1 << 20).unwrap();
+        seq.index.follow(gpu, &seq.kv).unwrap();
+        let rope = RopeTable::new(self.frequencies(), 1.0);
+        let table = rope.tensor(gpu, n).unwrap();
+        rope.write(gpu, first, n, &table).unwrap();
+        let touched = shape.touched(n);
+        let blocks = rope.tensor(gpu, touched).unwrap();
+        let first_block = first / shape.ratio * shape.ratio;
+        rope.write_every(gpu, first_block, shape.ratio, touched, &blocks).unwrap();
+        let positions = t.upload_words(&(first..first + n).collect::<Vec<_>>());
+        let span = seq.kv.span(first, n).unwrap();
+        let step = IndexStep { layer: &seq.index, positions: &positions, span };
+        let turned = t.scratch(n as usize, heads * d);
+        let selection = Selection::new(gpu, shape, n).unwrap();
+        t.run(|rec| {
+            let rotation = Rotation { table: &blocks, kind: KIND };
+            index_write::record(rec, &keys, norm(&k_norm), rotation, step, n)?;
+            let rotation = Rotation { table: &table, kind: KIND };
+            let each = Heads { count: shape.heads, stride: shape.head_dim };
+            qk_rope::record(rec, (&q, each), Some(norm(&q_norm)), rotation, &turned, n)?;
+            record(rec, &turned, step, scratch, &selection, n)
+        });
+        seq.tokens += n;
+        let most = shape.most() as usize;
+        let words = t.read_words(&selection.blocks, n as usize * most);
+        (first..first + n)
+            .zip(words.chunks(most))
+            .map(|(p, row)| row[..most.min(shape.complete(p) as usize)].to_vec())
+            .collect()
+    }
+
+    /// Runs `tokens` tokens in chunks of `chunk`, which cross segments of `segment` tokens.
+    fn run(
+        &self,
+        t: &TestDevice,
+        element: KvType,
+        (tokens, chunk): (u32, u32),
+        segment: u32,
+        scores: u32,
+    ) -> Outcome {
+        let mut seq = Sequence::new(t, self.shape, element, segment);
+        let scratch =
+            SelectScratch::with_scores(&t.gpu, self.shape, chunk, 1 << 12, scores).unwrap();
+        let mut chosen = Vec::new();
+        while seq.tokens < tokens {
+            let n = chunk.min(tokens - seq.tokens);
+            chosen.extend(self.step(t, &mut seq, n, &scratch));
+        }
+        let read = |buf: &Buf, bytes: u64| t.gpu.read(buf, 0, bytes).unwrap();
+        let last = seq.index.segments().last().unwrap();
+        let raw = element.bytes(u64::from((tokens - last.first) * self.shape.head_dim));
+        let raw = read(&last.raw, raw);
+        let pooled = (0..self.shape.complete(tokens - 1))
+            .map(|block| self.pooled(t, &seq.index, block))
+            .collect();
+        Outcome { chosen, raw, pooled }
+    }
+
+    /// Bytes of a pooled key.
+    fn pooled(&self, t: &TestDevice, index: &IndexLayer, block: u32) -> Vec<u8> {
+        let eights = self.shape.head_dim / 8;
+        let position = block * self.shape.ratio;
+        let segment = index.segments().iter().find(|s| position - s.first < s.tokens).unwrap();
+        let block = (position - segment.first) / self.shape.ratio;
+        let size = index.element().bytes(8);
+        (0..eights)
+            .flat_map(|e| {
+                let at = u64::from((block / 32 * eights + e) * 32 + block % 32);
+                t.gpu.read(&segment.pooled, at * size, size).unwrap()
+            })
+            .collect()
+    }
+
+    /// A pooled key in f64, of raw keys stored as `element`.
+    fn pooled_reference(&self, element: KvType, block: u32) -> Vec<f64> {
+        let (d, ratio) = (self.shape.head_dim as usize, self.shape.ratio as usize);
+        let first = block as usize * ratio;
+        let stored = |v: f32| match element {
+            KvType::F32 => f64::from(v),
+            KvType::F16 => f16::from_f32(v).to_f64(),
+        };
+        let mean: Vec<f32> = (0..d)
+            .map(|i| (0..ratio).map(|r| stored(self.keys[(first + r) * d + i])).sum::<f64>())
+            .map(|sum| (sum / ratio as f64) as f32)
+            .collect();
+        let norm = Some((self.k_norm.as_slice(), EPS));
+        reference::turn(&mean, norm, &self.frequencies(), KIND, first as u32)
+    }
+
+    /// Checks `outcome` against f64: pooled keys, and that no block left out has a score above
+    /// that of one chosen.
+    fn check(&self, outcome: &Outcome, element: KvType) {
+        let (shape, d) = (self.shape, self.shape.head_dim as usize);
+        let tolerance = if element == KvType::F32 { 1e-5 } else { 1e-3 };
+        let pooled: Vec<Vec<f64>> = (outcome.pooled.iter().enumerate())
+            .map(|(block, bytes)| {
+                let got: Vec<f64> = match element {
+                    KvType::F32 => bytemuck::pod_collect_to_vec::<u8, f32>(bytes)
+                        .into_iter()
+                        .map(f64::from)
+                        .collect(),
+                    KvType::F16 => bytemuck::pod_collect_to_vec::<u8, f16>(bytes)
+                        .into_iter()
+                        .map(f16::to_f64)
+                        .collect(),
+                };
+                let want = self.pooled_reference(element, block as u32);
+                for (got, want) in got.iter().zip(&want) {
+                    assert!((got - want).abs() < tolerance, "block {block}: {got} for {want}");
+                }
+                got
+            })
+            .collect();
+        let frequencies = self.frequencies();
+        for (position, chosen) in outcome.chosen.iter().enumerate() {
+            let complete = shape.complete(position as u32);
+            assert_eq!(chosen.len() as u32, complete.min(shape.most()));
+            assert!(chosen.is_sorted() && chosen.iter().all(|b| *b < complete));
+            let heads: Vec<Vec<f64>> = self.q[position * shape.heads as usize * d..]
+                .chunks(d)
+                .take(shape.heads as usize)
+                .map(|q| {
+                    let norm = Some((self.q_norm.as_slice(), EPS));
+                    reference::turn(q, norm, &frequencies, KIND, position as u32)
+                })
+                .collect();
+            let score = |b: u32| -> f64 {
+                let dot = |q: &Vec<f64>| -> f64 {
+                    q.iter().zip(&pooled[b as usize]).map(|(a, b)| a * b).sum()
+                };
+                heads.iter().map(|q| dot(q).max(0.0)).sum()
+            };
+            let least = chosen.iter().map(|b| score(*b)).fold(f64::MAX, f64::min);
+            for b in (0..complete).filter(|b| !chosen.contains(b)) {
+                assert!(score(b) <= least + 1e-5, "block {b} for the query at {position}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_chunk_gives_the_same_keys_and_blocks() {
+    each_device(|t| {
+        let (inputs, tokens) = (Inputs::new(SHAPE, 1, 300), 300);
+        for element in [KvType::F32, KvType::F16] {
+            let whole = inputs.run(t, element, (tokens, tokens), 1024, SCORES);
+            inputs.check(&whole, element);
+            for chunk in [1, 3, 64, 127] {
+                let parts = inputs.run(t, element, (tokens, chunk), 1024, SCORES);
+                assert!(parts == whole, "chunks of {chunk}, {element}");
+            }
+        }
+    });
+}
+
+#[test]
+fn groups_of_queries_and_segments() {
+    each_device(|t| {
+        let inputs = Inputs::new(SHAPE, 3, 400);
+        let whole = inputs.run(t, KvType::F16, (400, 400), 1024, SCORES);
+        // Groups of 7 queries, of one, and the same over segments of half a tile and more.
+        for (segment, scores) in [(1024, 7 * 256), (1024, 1), (64, SCORES), (256, 3000)] {
+            let cut = inputs.run(t, KvType::F16, (400, 400), segment, scores);
+            assert!(cut.chosen == whole.chosen, "segments of {segment}, {scores} scores");
+            assert!(cut.pooled == whole.pooled, "segments of {segment}");
+        }
+    });
+}
+
+#[test]
+fn other_sizes() {
+    each_device(|t| {
+        for (heads, head_dim, ratio, budget) in [(1, 8, 1, 3), (2, 128, 8, 64)] {
+            let shape = IndexShape { heads, head_dim, ratio, budget };
+            let inputs = Inputs::new(shape, 5, 150);
+            let outcome = inputs.run(t, KvType::F32, (150, 70), 64, SCORES);
+            inputs.check(&outcome, KvType::F32);
+        }
+    });
+}
+
+#[test]
+fn two_sequences_select_as_if_alone() {
+    each_device(|t| {
+        let both = [Inputs::new(SHAPE, 1, 90), Inputs::new(SHAPE, 11, 90)];
+        let alone = |i: &Inputs| i.run(t, KvType::F16, (90, 90), 64, SCORES).chosen;
+        let want: Vec<_> = both.iter().map(alone).collect();
+        let mut seqs = [0, 1].map(|_| Sequence::new(t, SHAPE, KvType::F16, 64));
+        let scratch = SelectScratch::new(&t.gpu, SHAPE, 9, 1 << 12).unwrap();
+        let mut got = [Vec::new(), Vec::new()];
+        for n in [9, 1, 5].repeat(6) {
+            for ((inputs, seq), got) in both.iter().zip(&mut seqs).zip(&mut got) {
+                got.extend(inputs.step(t, seq, n, &scratch));
+            }
+        }
+        assert!(got[..] == want[..]);
+    });
+}
+
+#[test]
+fn small_bindings() {
+    // A query's scores fit, several queries' do not.
+    let t = TestDevice::with_binding(1 << 14);
+    let inputs = Inputs::new(SHAPE, 7, 200);
+    let outcome = inputs.run(&t, KvType::F16, (200, 64), 64, SCORES);
+    inputs.check(&outcome, KvType::F16);
+    assert!(SelectScratch::new(&t.gpu, SHAPE, 1, 1 << 20).is_err());
+}

@@ -1,0 +1,203 @@
+//! Attention over given selections against f64. Every row that a query must not read is NaN.
+
+use super::*;
+use crate::{
+    kv::{KvLayer, KvType},
+    ops::testing::{TestDevice, assert_close, each_device, random},
+};
+use half::f16;
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+#[derive(Clone, Copy)]
+struct Case {
+    n_head: usize,
+    n_kv: usize,
+    d: usize,
+    k_type: KvType,
+    v_type: KvType,
+    shape: IndexShape,
+    segment: u32,
+}
+
+const SHAPE: IndexShape = IndexShape { heads: 1, head_dim: 8, ratio: 4, budget: 32 };
+
+const PLAIN: Case = Case {
+    n_head: 6,
+    n_kv: 2,
+    d: 32,
+    k_type: KvType::F16,
+    v_type: KvType::F32,
+    shape: SHAPE,
+    segment: 64,
+};
+
+fn stored(ty: KvType, values: &[f32]) -> Vec<u8> {
+    match ty {
+        KvType::F32 => bytemuck::cast_slice(values).to_vec(),
+        KvType::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
+    }
+}
+
+/// Exact in every cache type.
+fn rounded(seed: u64, n: usize) -> Vec<f32> {
+    random(seed, n).iter().map(|v| f16::from_f32(*v).to_f32()).collect()
+}
+
+impl Case {
+    /// The query at `position` selects these blocks: all, or a random choice with the first and
+    /// the last one in it now and then.
+    fn choose(&self, position: u32, rng: &mut ChaCha8Rng) -> Vec<u32> {
+        let mut blocks: Vec<u32> = (0..self.shape.complete(position)).collect();
+        while blocks.len() > self.shape.most() as usize {
+            blocks.remove(rng.random_range(0..blocks.len()));
+        }
+        blocks
+    }
+
+    fn tokens(&self, position: u32, blocks: &[u32]) -> Vec<u32> {
+        let ratio = self.shape.ratio;
+        let tail = self.shape.complete(position) * ratio..position + 1;
+        blocks.iter().flat_map(|b| b * ratio..(b + 1) * ratio).chain(tail).collect()
+    }
+
+    /// Queries at `first .. first + n`, which all choose alike if `same`; then what is unread by
+    /// the first is NaN.
+    fn check(&self, t: &TestDevice, first: u32, n: u32, same: bool) {
+        let Self { n_head, n_kv, d, shape, .. } = *self;
+        let mut rng = ChaCha8Rng::seed_from_u64(u64::from(first));
+        let positions: Vec<u32> = (first..first + n).collect();
+        let mut chosen: Vec<Vec<u32>> =
+            positions.iter().map(|p| self.choose(*p, &mut rng)).collect();
+        if same {
+            // Of one block, so that no query completes another.
+            assert_eq!(shape.complete(first), shape.complete(first + n - 1));
+            let choice = chosen[0].clone();
+            chosen.fill(choice);
+        }
+        let end = (first + n) as usize;
+        let (mut k, mut v) = (rounded(1, end * n_kv * d), rounded(2, end * n_kv * d));
+        let read: Vec<u32> = (positions.iter().zip(&chosen))
+            .flat_map(|(p, blocks)| self.tokens(*p, blocks))
+            .collect();
+        for token in (0..end as u32).filter(|token| !read.contains(token)) {
+            let row = token as usize * n_kv * d..(token as usize + 1) * n_kv * d;
+            k[row.clone()].fill(f32::NAN);
+            v[row].fill(f32::NAN);
+        }
+        let kv = KvLayer::new(&t.gpu, n_kv as u32, d as u32, self.k_type, self.v_type).unwrap();
+        let mut kv = kv.with_segments_of(self.segment);
+        kv.ensure(&t.gpu, end as u32, 1 << 20).unwrap();
+        for s in kv.segments() {
+            let row =
+                s.first as usize * n_kv * d..end.min((s.first + s.tokens) as usize) * n_kv * d;
+            t.gpu.upload(&s.k, 0, &stored(self.k_type, &k[row.clone()])).unwrap();
+            t.gpu.upload(&s.v, 0, &stored(self.v_type, &v[row])).unwrap();
+        }
+        let q = random(3, n as usize * n_head * d);
+        let gates = random(4, n as usize * n_head * d);
+        let selection = self.selection(t, &chosen);
+        let (q_t, gate_t) = (t.upload(&q, n_head * d), t.upload(&gates, n_head * d));
+        let gate = Gate { tensor: &gate_t, first: 0, stride: d as u32 };
+        let positions_t = t.upload_words(&positions);
+        let span = kv.span(first, n).unwrap();
+        let step = KvStep { layer: &kv, positions: &positions_t, span };
+        let scratch = AttentionScratch::new(&t.gpu, n_head as u32, d as u32, n).unwrap();
+        let out = t.scratch(n as usize, n_head * d);
+        t.run(|rec| {
+            let selected = (&selection, shape);
+            record(rec, &q_t, Some(gate), step, selected, &scratch, &out, n, 0.25)
+        });
+        let mut want = Vec::new();
+        for (i, (position, blocks)) in positions.iter().zip(&chosen).enumerate() {
+            let tokens = self.tokens(*position, blocks);
+            assert_eq!(tokens.len() as u32, shape.attended(*position));
+            for h in 0..n_head {
+                let q = &q[(i * n_head + h) * d..][..d];
+                let at = |t: &u32| (*t as usize * n_kv + h * n_kv / n_head) * d;
+                let dot = |t: &u32| -> f64 {
+                    q.iter().zip(&k[at(t)..]).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
+                };
+                let weights: Vec<f64> = tokens.iter().map(|t| (dot(t) * 0.25).exp()).collect();
+                let total: f64 = weights.iter().sum();
+                want.extend((0..d).map(|j| {
+                    let value = |t: &u32| f64::from(v[at(t) + j]);
+                    let sum: f64 = tokens.iter().zip(&weights).map(|(t, w)| w * value(t)).sum();
+                    let gate = f64::from(gates[(i * n_head + h) * d + j]);
+                    sum / total / (1.0 + (-gate).exp())
+                }));
+            }
+        }
+        assert_close(&t.read(&out), &want, 3e-6);
+    }
+
+    fn selection(&self, t: &TestDevice, chosen: &[Vec<u32>]) -> Selection {
+        let most = self.shape.most();
+        let words: Vec<u32> = (chosen.iter())
+            .flat_map(|c| c.iter().copied().chain(vec![u32::MAX; most as usize - c.len()]))
+            .collect();
+        Selection { blocks: t.upload_words(&words), rows: chosen.len() as u32, most }
+    }
+}
+
+#[test]
+fn decode_reads_only_what_is_selected() {
+    each_device(|t| {
+        // Around the budget, the borders of blocks and of segments.
+        for first in [0, 3, 4, 31, 34, 35, 36, 63, 64, 127, 128, 300, 515] {
+            PLAIN.check(t, first, 1, false);
+        }
+    });
+}
+
+#[test]
+fn queries_of_one_step_with_one_choice() {
+    each_device(|t| PLAIN.check(t, 300, 3, true));
+}
+
+#[test]
+fn queries_of_one_step_each_with_its_own() {
+    each_device(|t| {
+        for (first, n) in [(0, 130), (50, 64), (500, 3), (255, 2)] {
+            PLAIN.check(t, first, n, false);
+        }
+    });
+}
+
+#[test]
+fn groups_and_types() {
+    each_device(|t| {
+        let case = Case { n_head: 12, n_kv: 1, k_type: KvType::F32, v_type: KvType::F16, ..PLAIN };
+        case.check(t, 200, 5, false);
+        let shape = IndexShape { ratio: 1, budget: 5, ..SHAPE };
+        Case { shape, segment: 16, ..PLAIN }.check(t, 60, 9, false);
+    });
+}
+
+#[test]
+fn a_wide_budget_is_split() {
+    let shape = IndexShape { budget: 2048, ..SHAPE };
+    each_device(|t| {
+        Case { shape, segment: 4096, ..PLAIN }.check(t, 5000, 1, false);
+    });
+}
+
+#[test]
+fn a_selection_for_others_is_refused() {
+    each_device(|t| {
+        let mut kv = KvLayer::new(&t.gpu, 2, 32, KvType::F16, KvType::F16).unwrap();
+        kv.ensure(&t.gpu, 10, 100).unwrap();
+        let positions = t.upload_words(&[0, 1]);
+        let step = KvStep { layer: &kv, positions: &positions, span: kv.span(0, 2).unwrap() };
+        let scratch = AttentionScratch::new(&t.gpu, 2, 32, 2).unwrap();
+        let (q, out) = (t.scratch(2, 64), t.scratch(2, 64));
+        let selection = Selection::new(&t.gpu, SHAPE, 1).unwrap();
+        let mut rec = Recorder::new(&t.gpu);
+        for (shape, n) in [(SHAPE, 2), (IndexShape { budget: 64, ..SHAPE }, 1)] {
+            let selected = (&selection, shape);
+            let refused =
+                record(&mut rec, &q, None, step, selected, &scratch, &out, n, 1.0).is_err();
+            assert!(refused, "{n} queries");
+        }
+    });
+}

@@ -33,17 +33,9 @@ var<workgroup> x: array<f32, D>;  // the block's mean
 #import shared/pooled
 #import shared/rotate
 
-// Eight `i` of the key at `position` as stored; stored now if it is the step's.
-fn stored(position: u32, i: u32) -> Eight {
-    let at = words_$T((position - p.segment_first) * EIGHTS + i);
-    if position < positions[0] {
-        return unpack_$T(Packed(raw[at.x], raw[at.y]));
-    }
-    let source = ((position - positions[0]) * EIGHTS + i) * 2u;
-    let packed = pack_$T(Eight(keys[source], keys[source + 1u]));
-    raw[at.x] = packed.a;
-    if at.y != at.x { raw[at.y] = packed.b; }
-    return unpack_$T(packed);
+// Where eight `i` of the key at `position` is.
+fn words(position: u32, i: u32) -> vec2<u32> {
+    return words_$T((position - p.segment_first) * EIGHTS + i);
 }
 
 @compute @workgroup_size(WG)
@@ -60,11 +52,24 @@ fn main(
     // Positions before the segment wrap around and are skipped as well.
     if first - p.segment_first >= p.segment_tokens || first >= step_end { return; }
     let end = min(first + p.ratio, step_end);
+    for (var i = lane.local; i < EIGHTS; i += WG) {
+        for (var position = max(first, positions[0]); position < end; position++) {
+            let source = ((position - positions[0]) * EIGHTS + i) * 2u;
+            let packed = pack_$T(Eight(keys[source], keys[source + 1u]));
+            let at = words(position, i);
+            raw[at.x] = packed.a;
+            if at.y != at.x { raw[at.y] = packed.b; }
+        }
+    }
+    if end != first + p.ratio { return; }
+    // So that compilers do not use the keys as they were before they were rounded.
+    storageBarrier();
     var squares = 0.0;
     for (var i = lane.local; i < EIGHTS; i += WG) {
         var sum = Eight(vec4(0.0), vec4(0.0));
         for (var position = first; position < end; position++) {
-            let key = stored(position, i);
+            let at = words(position, i);
+            let key = unpack_$T(Packed(raw[at.x], raw[at.y]));
             sum.lo += key.lo;
             sum.hi += key.hi;
         }
@@ -75,7 +80,6 @@ fn main(
         }
         squares += (dot(sum.lo, sum.lo) + dot(sum.hi, sum.hi)) * share * share;
     }
-    if end != first + p.ratio { return; }
     let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(D) + p.eps);
     let row = Row(0u, n * (p.n_rot / 2u), scale);
     for (var e = lane.local; e < EIGHTS; e += WG) {

@@ -123,17 +123,14 @@ impl<'a> IndexStep<'a> {
 }
 
 impl IndexLayer {
-    /// No keys yet. They are f32 beside an f32 cache of attention keys, else f16.
+    /// No keys yet. They are stored as `element`, whatever the type of the attention keys: f16
+    /// does, f32 is for an f32 cache.
     ///
     /// # Errors
     /// [`Error::Model`] for head sizes that are no multiple of 8 within 8 to 512, blocks of other
     /// than a power of two up to 64 tokens, or a budget of less than a block.
-    pub fn new(shape: IndexShape, cache_k: KvType) -> Result<Self> {
+    pub fn new(shape: IndexShape, element: KvType) -> Result<Self> {
         shape.check()?;
-        let element = match cache_k {
-            KvType::F32 => KvType::F32,
-            KvType::F16 => KvType::F16,
-        };
         Ok(Self { segments: Vec::new(), shape, element })
     }
 

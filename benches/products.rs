@@ -99,7 +99,7 @@ fn mat_vec(bencher: Bencher<'_, '_>, case: Case) {
 }
 
 /// Items are multiplications and additions.
-#[divan::bench(args = cases(&[(2048, 2048)], &[16, 512]), sample_count = 5)]
+#[divan::bench(args = cases(&[(2048, 2048)], &[16, 128]), sample_count = 5)]
 fn tiled(bencher: Bencher<'_, '_>, case: Case) {
     let step = case.record();
     let operations = 2 * u64::from(case.n_out) * u64::from(case.n_in) * u64::from(case.n);

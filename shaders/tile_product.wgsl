@@ -1,9 +1,9 @@
 // y[t][o] = epilogue(sum_i W[o][i] x[t][i]) for many rows of x (spec/architectures.md, matrix
-// convention). A workgroup makes a tile of 64 rows of W times $TM rows of x, 4 x 4 an invocation;
-// W and x are read once a tile: (64 + $TM) loads for 64 * $TM multiplications of f32.
+// convention). A workgroup makes a tile of 64 rows of W times $TM rows of x, each invocation 4 x 4 to
+// 8 x 8 of it; W and x are read once a tile: (64 + $TM) loads for 64 * $TM multiplications of f32.
 //
-// Each step takes one unit of 32 weights of every row, dequantised to workgroup memory, and the
-// values of x that belong to it: both in the unit's order, whatever that is.
+// Each step takes two runs of 16 weights of every row, dequantised to workgroup memory, and the
+// values of x that belong to them: runs that share loads, wherever in a row they are.
 //
 // With `experts` a tile of x is the pairs (token, slot) of one expert, from the lists of
 // `expert_lists.wgsl`: W is the expert's part of a stack, x row x_first + pair / share, y row pair.
@@ -17,11 +17,17 @@
 #endif
 
 const TN: u32 = 64u;
-const TM: u32 = $TM;
-const WG: u32 = TM * TN / 16u;
+const TM: u32 = $TM;  // 16, 32 or 64
+const WG: u32 = 64u;
 const RUNS: u32 = BLOCK / 16u;
 
-// First [weight of the unit][row of W / 4], then from X on [weight of the unit][row of x / 4]; in
+// An invocation makes QW by QX blocks of 4 x 4 products, LW and LX vec4s apart.
+const QW: u32 = min(TM / 16u, 2u);
+const QX: u32 = max(TM / 32u, 1u);
+const LW: u32 = TN / 4u / QW;
+const LX: u32 = TM / 4u / QX;
+
+// First [weight of the step][row of W / 4], then from X on [weight of the step][row of x / 4]; in
 // the end the products, [row of x][row of W / 4].
 const X: u32 = 32u * TN / 4u;
 var<workgroup> tile: array<vec4<f32>, X + 32u * TM / 4u>;
@@ -56,7 +62,7 @@ fn main(
     if low >= high { return; }
 
     // What this invocation loads: runs of one row of W, vec4s of one row of x.
-    let w_slot = local % TN;
+    let w_slot = local;
     let base = (clamp(start + w_slot, low, high - 1u) - p.part.first_row) * p.part.row_blocks;
     let x_slot = local % TM;
 #if experts
@@ -64,14 +70,13 @@ fn main(
 #else
     let x_row = first + min(x_slot, count - 1u);
 #endif
-    // What it computes: rows 4 * w_four .. of W times rows 4 * x_four .. of x.
-    let w_four = local % (TN / 4u);
-    let x_four = local / (TN / 4u);
-    var sums: mat4x4<f32>;
+    let w_lane = local % LW;
+    let x_lane = local / LW;
+    var sums: array<mat4x4<f32>, QW * QX>;
     for (var first_run = 0u; first_run < p.part.row_blocks * RUNS; first_run += 2u) {
         let block = first_run / RUNS;
         workgroupBarrier();
-        for (var side = local / TN; side < 2u; side += max(WG / TN, 1u)) {
+        for (var side = 0u; side < 2u; side++) {
             let run = load_run(base + block, first_run % RUNS + side);
             let i = 16u * side * (TN / 4u) + w_slot / 4u;
             put(i, TN / 4u, w_slot % 4u, run[0]);
@@ -87,20 +92,30 @@ fn main(
         for (var k = 0u; k < 32u; k += 4u) {
             // Short enough for compilers to unroll.
             for (var j = 0u; j < 4u; j++) {
-                let a = tile[(k + j) * (TN / 4u) + w_four];
-                let b = tile[X + (k + j) * (TM / 4u) + x_four];
-                sums[0] += a * b.x;
-                sums[1] += a * b.y;
-                sums[2] += a * b.z;
-                sums[3] += a * b.w;
+                var b: array<vec4<f32>, QX>;
+                for (var q = 0u; q < QX; q++) {
+                    b[q] = tile[X + (k + j) * (TM / 4u) + q * LX + x_lane];
+                }
+                for (var r = 0u; r < QW; r++) {
+                    let a = tile[(k + j) * (TN / 4u) + r * LW + w_lane];
+                    for (var q = 0u; q < QX; q++) {
+                        sums[r * QX + q][0] += a * b[q].x;
+                        sums[r * QX + q][1] += a * b[q].y;
+                        sums[r * QX + q][2] += a * b[q].z;
+                        sums[r * QX + q][3] += a * b[q].w;
+                    }
+                }
             }
         }
     }
 
     // By way of workgroup memory, so that neighbours write neighbours.
     workgroupBarrier();
-    for (var m = 0u; m < 4u; m++) {
-        tile[(4u * x_four + m) * (TN / 4u) + w_four] = sums[m];
+    for (var r = 0u; r < QW; r++) {
+        for (var q = 0u; q < QX; q++) {
+            let i = 4u * (q * LX + x_lane) * (TN / 4u) + r * LW + w_lane;
+            put_rows(i, sums[r * QX + q]);
+        }
     }
     workgroupBarrier();
     for (var i = local; i < TN * count; i += WG) {
@@ -119,6 +134,13 @@ fn main(
             y[o / 2u] = silu(v) * tile[i / 4u][i % 4u + 1u];
         }
     }
+}
+
+fn put_rows(i: u32, products: mat4x4<f32>) {
+    tile[i] = products[0];
+    tile[i + TN / 4u] = products[1];
+    tile[i + 2u * (TN / 4u)] = products[2];
+    tile[i + 3u * (TN / 4u)] = products[3];
 }
 
 // Spreads v over four entries `step` apart, component `slot` of each.

@@ -223,10 +223,7 @@ pub(super) fn mat_vec_lanes(w: &Matrix) -> u32 {
 
 /// Rows of x in a tile: the largest that the device has room for and `n` rows fill.
 pub(super) fn tile_of_x(n: u32, caps: &Caps) -> u32 {
-    let fits = |tile: &u32| {
-        tile * TILE_ROWS / 16 <= caps.max_invocations
-            && (tile + TILE_ROWS) * 32 * 4 <= caps.max_workgroup_memory
-    };
+    let fits = |tile: &u32| (tile + TILE_ROWS) * 2 * RUN * 4 <= caps.max_workgroup_memory;
     let filled = |tile: &u32| *tile / 2 < n;
     [64, 32].into_iter().filter(fits).find(filled).unwrap_or(16)
 }

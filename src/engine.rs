@@ -10,18 +10,21 @@ use crate::{
     },
     kv::KvType,
     model::{
-        Decoder, ModelConfig, RopeOverride, Workspace,
-        decoder::Observer,
+        Model, ModelConfig, Observer, RopeOverride, Workspace,
         tensors::check_tensors,
         weights::{Loader, Progress},
         workspace::Step,
     },
+    ngram::{NgramTable, Pending, Storage},
     ops::{Tensor, argmax, rope::RopeTable},
     sample::PartialSampling,
     sequence::{Checkpoint, Sequence, StepShape},
     text::{ChatTemplate, Tokenizer, VocabSource},
 };
-use std::{ops::ControlFlow, path::Path};
+use std::{
+    ops::{ControlFlow, Range},
+    path::Path,
+};
 
 /// How to load a model.
 #[derive(Clone, Debug)]
@@ -40,6 +43,8 @@ pub struct EngineOptions {
     pub profile: bool,
     /// What to change about rotary embedding.
     pub rope: RopeOverride,
+    /// Where the rows of an n-gram table are read from.
+    pub ngram: Storage,
 }
 
 impl Default for EngineOptions {
@@ -52,6 +57,7 @@ impl Default for EngineOptions {
             cache_v: KvType::F16,
             profile: false,
             rope: RopeOverride::default(),
+            ngram: Storage::default(),
         }
     }
 }
@@ -60,10 +66,11 @@ impl Default for EngineOptions {
 pub struct Engine {
     gpu: Gpu,
     config: ModelConfig,
-    model: Decoder,
+    model: Model,
+    ngram: Option<NgramTable>,
     ws: Workspace,
     rope: RopeTable,
-    /// The last hidden state of a longer step, `[1][n_embd]`.
+    /// One row of what a longer step leaves for the head.
     last: Tensor,
     readback: Readback,
     tokenizer: Tokenizer,
@@ -102,11 +109,12 @@ impl Engine {
         let mut loader = Loader::new(&gguf, &gpu, progress);
         let factors = loader.optional_values("rope_freqs.weight")?;
         let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
-        let model = Decoder::load(&mut loader, &config)?;
+        let model = Model::load(&mut loader, &config)?;
+        let ngram = config.ngram().map(|_| NgramTable::open(&gguf, options.ngram)).transpose()?;
         let context = options.context.unwrap_or(config.context_length);
-        let ws = Workspace::new(&gpu, &config, options.chunk.clamp(1, context.max(1)))?;
+        let ws = Workspace::new(&gpu, &config, options.chunk.clamp(1, context.max(1)), context)?;
         Ok(Self {
-            last: Tensor::scratch(&gpu, "last hidden", 1, config.n_embd)?,
+            last: Tensor::scratch(&gpu, "last hidden", 1, model.hidden(&ws).width)?,
             readback: gpu.readback(u64::from(config.n_vocab) * 4)?,
             rope: RopeTable::new(frequencies, magnitude),
             cache: (options.cache_k, options.cache_v),
@@ -115,6 +123,7 @@ impl Engine {
             gpu,
             config,
             model,
+            ngram,
             ws,
             tokenizer,
             template,
@@ -325,11 +334,9 @@ impl Engine {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         self.admit(seq, tokens)?;
-        let shape = self.prepare(seq, tokens, false)?;
-        let recording = self.record(seq, &shape, Some(observer))?;
-        self.submit(&recording, shape.n)?;
-        seq.tokens.extend_from_slice(tokens);
-        Ok(())
+        let (shape, rows) = self.prepare(seq, tokens, false)?;
+        let pieces = self.record(seq, &shape, Some(observer))?;
+        self.run(seq, tokens, &pieces, rows)
     }
 
     /// The device, for reading what an observer has copied.
@@ -361,24 +368,60 @@ impl Engine {
     }
 
     fn step(&mut self, seq: &mut Sequence, tokens: &[u32], head: bool) -> Result<()> {
-        let shape = self.prepare(seq, tokens, head)?;
-        let recording = match seq.recordings.remove(&shape) {
-            Some(recording) => recording,
+        let (shape, rows) = self.prepare(seq, tokens, head)?;
+        let pieces = match seq.recordings.remove(&shape) {
+            Some(pieces) => pieces,
             None => self.record(seq, &shape, None)?,
         };
-        seq.broken = true;
-        self.submit(&recording, shape.n)?;
-        seq.broken = false;
+        self.run(seq, tokens, &pieces, rows)?;
         if seq.recordings.len() >= KEPT_RECORDINGS {
             seq.recordings.retain(|shape, _| shape.n == 1 || shape.n == self.ws.rows);
         }
-        seq.recordings.insert(shape, recording);
+        seq.recordings.insert(shape, pieces);
+        Ok(())
+    }
+
+    /// Submits a step piece by piece; the last one waits for the rows of the n-gram table.
+    fn run(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        pieces: &[Recording],
+        rows: Option<Pending>,
+    ) -> Result<()> {
+        let n = tokens.len() as u32;
+        let Some((last, before)) = pieces.split_last() else { return Ok(()) };
+        seq.broken = true;
+        for piece in before {
+            self.submit(piece, n)?;
+        }
+        if let (Some(rows), Some(space)) = (rows, &self.ws.ngram) {
+            self.gpu.upload(&space.rows.buf, 0, bytemuck::cast_slice(&rows.wait()?))?;
+        }
+        self.submit(last, n)?;
+        seq.broken = false;
         seq.tokens.extend_from_slice(tokens);
         Ok(())
     }
 
-    /// Makes room and writes the step's inputs.
-    fn prepare(&mut self, seq: &mut Sequence, tokens: &[u32], head: bool) -> Result<StepShape> {
+    /// Starts reading the rows of the n-gram table that `tokens` want, which are to follow `seq`.
+    fn request_rows(&self, seq: &Sequence, tokens: &[u32]) -> Result<Option<Pending>> {
+        match (self.config.ngram(), &self.ngram) {
+            (Some(ngram), Some(table)) => {
+                table.request(&ngram.hash.rows(&seq.tokens, tokens)).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes room, has the n-gram rows read, and writes the step's inputs.
+    fn prepare(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        head: bool,
+    ) -> Result<(StepShape, Option<Pending>)> {
+        let rows = self.request_rows(seq, tokens)?;
         let (first, n) = (seq.tokens.len() as u32, tokens.len() as u32);
         let span = seq.state.reserve(&self.gpu, first, n, self.context)?;
         let inputs = &self.ws.inputs;
@@ -386,23 +429,34 @@ impl Engine {
         self.gpu.upload(&inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
         self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
         self.rope.write(&self.gpu, first, n, &inputs.rope)?;
-        Ok(StepShape { n, span, head })
+        if let (Some(space), Some(c)) = (&self.ws.indexer, &self.config.qwen4exp) {
+            let shape = c.indexer.shape();
+            let (block, blocks) = (first / shape.ratio * shape.ratio, shape.touched(n));
+            let table = &space.block_rope;
+            self.rope.write_every(&self.gpu, block, shape.ratio, blocks, table)?;
+        }
+        Ok((StepShape { n, span, head }, rows))
     }
 
     fn record(
         &self,
         seq: &Sequence,
         shape: &StepShape,
-        observer: Option<&mut dyn Observer>,
-    ) -> Result<Recording> {
-        let mut rec = Recorder::new(&self.gpu);
-        let StepShape { n, span, .. } = *shape;
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<Vec<Recording>> {
+        let StepShape { n, span, head } = *shape;
         let step = Step { config: &self.config, ws: &self.ws, n, span };
-        self.model.record(&mut rec, &step, &seq.state, observer)?;
-        if shape.head {
-            self.record_head(&mut rec, seq, shape.n - 1)?;
-        }
-        rec.finish()
+        let pieces = self.model.pieces(&self.config);
+        let record = |(i, piece): (usize, &Range<usize>)| {
+            let mut rec = Recorder::new(&self.gpu);
+            let observer = observer.as_mut().map(|o| &mut **o as &mut dyn Observer);
+            self.model.record(&mut rec, &step, &seq.state, piece.clone(), observer)?;
+            if head && i + 1 == pieces.len() {
+                self.record_head(&mut rec, seq, n - 1)?;
+            }
+            rec.finish()
+        };
+        pieces.iter().enumerate().map(record).collect()
     }
 
     /// The head over one row of the last step.
@@ -413,14 +467,13 @@ impl Engine {
     }
 
     fn record_head(&self, rec: &mut Recorder, seq: &Sequence, row: u32) -> Result<()> {
-        let x = if row == 0 {
-            &self.ws.x
-        } else {
-            let bytes = u64::from(self.config.n_embd) * 4;
-            rec.copy(&self.ws.x.buf, u64::from(row) * bytes, &self.last.buf, 0, bytes);
-            &self.last
-        };
-        self.model.record_head(rec, &self.config, (x, &self.ws.normed), &seq.logits, 1)?;
+        let mut hidden = self.model.hidden(&self.ws);
+        if row > 0 {
+            let bytes = u64::from(hidden.width) * 4;
+            rec.copy(&hidden.buf, u64::from(row) * bytes, &self.last.buf, 0, bytes);
+            hidden = &self.last;
+        }
+        self.model.record_head(rec, &self.config, &self.ws, hidden, &seq.logits)?;
         argmax::record(rec, &seq.logits, &seq.choice)
     }
 

@@ -29,7 +29,8 @@ pub struct Sequence {
     pub(crate) logits: Tensor,
     /// Index of the largest and a validity flag, as `ops::argmax` writes them.
     pub(crate) choice: Buf,
-    pub(crate) recordings: HashMap<StepShape, Recording>,
+    /// The pieces of every shape of step so far.
+    pub(crate) recordings: HashMap<StepShape, Vec<Recording>>,
     /// A step failed half-way: the state is neither before nor after it.
     pub(crate) broken: bool,
 }
@@ -68,6 +69,6 @@ impl Sequence {
     /// Dispatches of the recorded one-token step, if there was one.
     pub fn dispatches_per_token(&self) -> Option<usize> {
         let step = self.recordings.iter().find(|(shape, _)| shape.n == 1)?;
-        Some(step.1.dispatches())
+        Some(step.1.iter().map(Recording::dispatches).sum())
     }
 }

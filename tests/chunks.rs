@@ -11,7 +11,7 @@ use engine::{Engine, gpu::DeviceOptions, kv::KvType, sequence::Sequence};
 use std::ops::ControlFlow;
 
 const CHUNKS: [u32; 6] = [1, 3, 64, 65, 127, 512];
-const MODELS: [&str; 3] = ["tiny-qwen35moe", "tiny-qwen35", "tiny-llama"];
+const MODELS: [&str; 4] = ["tiny-qwen35moe", "tiny-qwen35", "tiny-llama", "tiny-qwen4exp"];
 
 fn open(model: &str, chunk: u32) -> Engine {
     let path = fixtures().join(format!("models/{model}.gguf"));

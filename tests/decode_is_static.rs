@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 #[test]
 fn after_the_first_decode_step_nothing_is_created() {
-    for model in ["tiny-qwen35moe", "tiny-qwen35", "tiny-qwen3moe", "tiny-llama"] {
+    for model in ["tiny-qwen35moe", "tiny-qwen35", "tiny-qwen3moe", "tiny-llama", "tiny-qwen4exp"] {
         let path = fixtures().join(format!("models/{model}.gguf"));
         let mut engine = load(&path, DeviceOptions::default(), KvType::F16, 64);
         let mut seq = engine.new_sequence().unwrap();

@@ -65,11 +65,11 @@ fn text_for_people() {
 #[test]
 fn an_unsupported_architecture_is_shown_and_explained() -> Result<()> {
     let mut model = Writer::default();
-    model.set("general.architecture", "qwen4exp").set("general.name", "someone's");
+    model.set("general.architecture", "qwen3next").set("general.name", "someone's");
     let report = json(&written("architecture", &model)?);
     assert_eq!(report["metadata"]["general.name"], "someone's");
     assert_eq!(report["model"], Value::Null);
-    assert!(report["unsupported"][0].as_str().unwrap().contains("qwen4exp"));
+    assert!(report["unsupported"][0].as_str().unwrap().contains("qwen3next"));
     Ok(())
 }
 

@@ -9,23 +9,30 @@ use common::{
 };
 use engine::{
     Engine,
-    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder},
+    gpu::{DeviceOptions, MemoryKind, Recorder},
     kv::KvType,
-    model::decoder::{Observer, Part},
+    model::{Observer, Part, Workspace},
     ops::Tensor,
 };
 use std::ops::ControlFlow;
 
-const TINY: [&str; 6] = [
+const TINY: [&str; 7] = [
     "tiny-qwen35moe",
     "tiny-qwen35",
     "tiny-qwen3",
     "tiny-qwen3moe",
     "tiny-llama",
     "tiny-qwen35moe-mtp",
+    "tiny-qwen4exp",
 ];
 const MID: [&str; 2] = ["mid-qwen35moe-Q4_K_M", "mid-qwen35moe-Q8_0"];
-const MID_SHARED: [&str; 2] = ["mid-qwen35moe-Q4_0", "mid-qwen35moe-Q6_K"];
+const MID_SHARED: [&str; 5] = [
+    "mid-qwen35moe-Q4_0",
+    "mid-qwen35moe-Q6_K",
+    "mid-qwen4exp-Q8_0",
+    "mid-qwen4exp-Q6_K",
+    "mid-qwen4exp-Q4_K_M",
+];
 
 /// Largest difference at each stored position must stay within `limit`.
 fn compare_logits(engine: &mut Engine, prompt: &Prompt, chunk: u32, limit: impl Fn(usize) -> f64) {
@@ -105,23 +112,29 @@ fn quantised_models_on_every_device() {
     }
 }
 
-/// Copies the residual stream after every part of every layer.
+/// What every part of every layer adds and leaves.
 #[derive(Default)]
-struct Taps(Vec<(usize, Part, Tensor)>);
+struct Taps(Vec<Tap>);
 
-impl Observer for Taps {
-    fn after(&mut self, rec: &mut Recorder, il: usize, part: Part, x: &Tensor, n: u32) {
-        let bytes = u64::from(n * x.width) * 4;
-        let buf = rec.gpu().alloc("tap", bytes, MemoryKind::Scratch).unwrap();
-        rec.copy(&x.buf, 0, &buf, 0, bytes);
-        self.0.push((il, part, Tensor { buf, rows: n, width: x.width }));
-    }
+struct Tap {
+    il: usize,
+    part: Part,
+    /// Residual streams.
+    x: Tensor,
+    /// What the block has added to the stream, or made for all streams.
+    residual: Tensor,
 }
 
-impl Taps {
-    fn read(&self, gpu: &Gpu) -> Vec<(usize, Part, Vec<f32>)> {
-        let read = |t: &Tensor| t.read(gpu, t.rows).unwrap();
-        self.0.iter().map(|(il, part, t)| (*il, *part, read(t))).collect()
+impl Observer for Taps {
+    fn after(&mut self, rec: &mut Recorder, il: usize, part: Part, ws: &Workspace, n: u32) {
+        let mut copy = |from: &Tensor| {
+            let bytes = u64::from(n * from.width) * 4;
+            let buf = rec.gpu().alloc("tap", bytes, MemoryKind::Scratch).unwrap();
+            rec.copy(&from.buf, 0, &buf, 0, bytes);
+            Tensor { buf, rows: n, width: from.width }
+        };
+        let (x, residual) = (copy(&ws.x), copy(&ws.residual));
+        self.0.push(Tap { il, part, x, residual });
     }
 }
 
@@ -151,19 +164,31 @@ fn every_layer_matches_the_trace() {
         let mut seq = engine.new_sequence().unwrap();
         let mut taps = Taps::default();
         engine.observe(&mut seq, &prompt.ids, &mut taps).unwrap();
-        let mut before = trace.embed.concat();
-        for (il, part, x) in taps.read(engine.gpu()) {
-            let layer = &trace.layers[il];
-            let at = format!("{model} layer {il} {part:?}");
-            let added: Vec<f32> = x.iter().zip(&before).map(|(a, b)| a - b).collect();
-            let want = if part == Part::Mixer { &layer.mixer_out } else { &layer.ffn_out };
+        let read = |t: &Tensor| t.read(engine.gpu(), t.rows).unwrap();
+        let streams = engine.config().n_streams();
+        let copies = |row: &Vec<f32>| row.repeat(streams as usize);
+        let mut before: Vec<f32> = trace.embed.iter().flat_map(copies).collect();
+        for tap in &taps.0 {
+            let (layer, x) = (&trace.layers[tap.il], read(&tap.x));
+            let at = format!("{model} layer {} {:?}", tap.il, tap.part);
+            let change = || x.iter().zip(&before).map(|(a, b)| a - b).collect();
+            let added: Vec<f32> = match tap.part {
+                Part::Mixer | Part::Ffn if streams > 1 => read(&tap.residual),
+                _ => change(),
+            };
+            let want = match tap.part {
+                Part::Ngram => &trace.ngram_out,
+                Part::Mixer => &layer.mixer_out,
+                Part::Ffn => &layer.ffn_out,
+            };
             compare_rows(&added, want, &layer.layer_out, &at);
-            if part == Part::Ffn {
+            if tap.part == Part::Ffn {
                 compare_rows(&x, &layer.layer_out, &layer.layer_out, &at);
             }
             before = x;
         }
-        assert_eq!(taps.0.len(), 2 * trace.layers.len());
+        let ngram = usize::from(!trace.ngram_out.is_empty());
+        assert_eq!(taps.0.len(), 2 * trace.layers.len() + ngram);
     }
 }
 

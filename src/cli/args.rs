@@ -10,6 +10,7 @@ use engine::{
     gpu::DeviceOptions,
     kv::KvType,
     model::{RopeOverride, ScalingKind},
+    ngram::Storage,
     sample::PartialSampling,
 };
 
@@ -119,6 +120,9 @@ pub(crate) struct ModelArgs {
     /// Number format of cached values
     #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_V")]
     cache_type_v: CacheType,
+    /// Where rows of an n-gram table are read from: the file, or memory that holds all of it
+    #[arg(long, value_enum, default_value_t = NgramStorage::Disk, value_name = "WHERE")]
+    ngram: NgramStorage,
     /// Print the time each op took on the device
     #[arg(long)]
     pub(crate) profile: bool,
@@ -137,6 +141,7 @@ impl ModelArgs {
             cache_v: self.cache_type_v.into(),
             profile: self.profile,
             rope: self.rope.changes(),
+            ngram: self.ngram.into(),
         }
     }
 }
@@ -149,6 +154,22 @@ fn parse_layers(text: &str) -> std::result::Result<u32, String> {
         _ => text.parse::<i64>().map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
     }
     .map_err(|_| "expected a number, auto or all".into())
+}
+
+/// Where an n-gram table is.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum NgramStorage {
+    Disk,
+    Ram,
+}
+
+impl From<NgramStorage> for Storage {
+    fn from(storage: NgramStorage) -> Self {
+        match storage {
+            NgramStorage::Disk => Self::Disk,
+            NgramStorage::Ram => Self::Ram,
+        }
+    }
 }
 
 /// Number format of cached keys or values.

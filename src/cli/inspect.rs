@@ -213,7 +213,7 @@ fn json(value: &Value) -> serde_json::Value {
 
 fn summary(config: &ModelConfig) -> String {
     let ModelConfig { arch, n_layer, n_mtp, n_embd, n_vocab, n_head, n_kv, head_dim, .. } = config;
-    let attention = config.layers.iter().filter(|&&l| l == LayerKind::Attention).count();
+    let attention = config.layers.iter().filter(|&&l| l != LayerKind::Recurrent).count();
     let mut text =
         format!("{arch}: {n_layer} layers of width {n_embd}, {attention} with attention");
     if *n_mtp > 0 {

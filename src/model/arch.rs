@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use super::rope::RopeKind;
-use crate::{Error, Result};
+use crate::{Error, Result, ops::gated_norm::Activation};
 
 /// A model architecture that we run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -21,12 +21,14 @@ pub enum Arch {
     Qwen35,
     /// Qwen3.5 and later with experts, one of them shared.
     Qwen35Moe,
+    /// Qwen3.8-Flash-Next: hyper-connections, n-gram embedding, sparse attention.
+    Qwen4Exp,
 }
 
 impl Arch {
     /// Every architecture.
-    pub const ALL: [Self; 5] =
-        [Self::Llama, Self::Qwen3, Self::Qwen3Moe, Self::Qwen35, Self::Qwen35Moe];
+    pub const ALL: [Self; 6] =
+        [Self::Llama, Self::Qwen3, Self::Qwen3Moe, Self::Qwen35, Self::Qwen35Moe, Self::Qwen4Exp];
 
     /// The architecture of this name in `general.architecture`.
     ///
@@ -35,7 +37,7 @@ impl Arch {
     pub fn from_name(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|arch| arch.name() == name).ok_or_else(|| {
             Error::Model(match name {
-                "qwen4exp" | "qwen3next" => format!("architecture `{name}` is not supported yet"),
+                "qwen3next" => format!("architecture `{name}` is not supported yet"),
                 _ => {
                     let known = Self::ALL.map(Self::name).join(", ");
                     format!("architecture `{name}` is not supported; supported are {known}")
@@ -52,13 +54,14 @@ impl Arch {
             Self::Qwen3Moe => "qwen3moe",
             Self::Qwen35 => "qwen35",
             Self::Qwen35Moe => "qwen35moe",
+            Self::Qwen4Exp => "qwen4exp",
         }
     }
 
     /// Whether layers of gated delta net alternate with gated attention. Such files may also have
     /// draft (MTP) blocks.
     pub const fn is_hybrid(self) -> bool {
-        matches!(self, Self::Qwen35 | Self::Qwen35Moe)
+        matches!(self, Self::Qwen35 | Self::Qwen35Moe | Self::Qwen4Exp)
     }
 
     /// Whether query and key heads are normed before they are rotated.
@@ -71,13 +74,13 @@ impl Arch {
         match self {
             Self::Llama => None,
             Self::Qwen3 | Self::Qwen35 => Some(false),
-            Self::Qwen3Moe | Self::Qwen35Moe => Some(true),
+            Self::Qwen3Moe | Self::Qwen35Moe | Self::Qwen4Exp => Some(true),
         }
     }
 
     /// Whether there is an expert that every token uses.
     pub const fn has_shared_expert(self) -> bool {
-        matches!(self, Self::Qwen35Moe)
+        matches!(self, Self::Qwen35Moe | Self::Qwen4Exp)
     }
 
     /// Whether projections may have biases.
@@ -99,11 +102,24 @@ impl Arch {
         }
     }
 
-    /// The name of the norm before the feed-forward network.
+    /// The name of the norm before the feed-forward network, where blocks have norms.
     pub const fn ffn_norm(self) -> &'static str {
         match self.is_hybrid() {
             true => "post_attention_norm",
             false => "ffn_norm",
+        }
+    }
+
+    /// Whether several residual streams take the place of one, and what mixes them that of norms.
+    pub const fn has_streams(self) -> bool {
+        matches!(self, Self::Qwen4Exp)
+    }
+
+    /// What the output gate of the gated delta net goes through; no key says so.
+    pub const fn delta_gate(self) -> Activation {
+        match self {
+            Self::Qwen4Exp => Activation::Sigmoid,
+            _ => Activation::Silu,
         }
     }
 }

@@ -1,13 +1,17 @@
-//! Softmax attention, gated or plain (spec/architectures.md 1.3).
+//! Softmax attention, gated or plain, over all tokens or chosen ones (spec/architectures.md 1.3,
+//! 4.5.4).
 
 use super::{
+    config::LayerKind,
+    indexer::Indexer,
+    state::AttentionState,
     weights::Loader,
     workspace::{Step, Workspace},
 };
 use crate::{
     Error, Result,
     gpu::Recorder,
-    kv::{KvLayer, KvStep},
+    kv::KvStep,
     ops::{
         Matrix, Tensor,
         attention::{self, Gate},
@@ -16,6 +20,7 @@ use crate::{
         qk_rope,
         rms_norm::Heads,
         rope::{HeadNorm, Rotation},
+        sparse_attention,
     },
 };
 
@@ -32,6 +37,8 @@ pub struct Attention {
     k_bias: Option<Tensor>,
     v_bias: Option<Tensor>,
     output_bias: Option<Tensor>,
+    /// None: all tokens are read.
+    indexer: Option<Indexer>,
 }
 
 impl Attention {
@@ -39,7 +46,8 @@ impl Attention {
     ///
     /// # Errors
     /// As [`Loader::matrix`].
-    pub fn load(loader: &mut Loader<'_>, il: u32) -> Result<Self> {
+    pub fn load(loader: &mut Loader<'_>, kind: LayerKind, il: u32) -> Result<Self> {
+        let chooses = kind == LayerKind::SparseAttention;
         let name = |part: &str| format!("blk.{il}.{part}");
         Ok(Self {
             q: loader.matrix(&name("attn_q.weight"))?,
@@ -52,16 +60,22 @@ impl Attention {
             k_bias: loader.optional_vector(&name("attn_k.bias"))?,
             v_bias: loader.optional_vector(&name("attn_v.bias"))?,
             output_bias: loader.optional_vector(&name("attn_output.bias"))?,
+            indexer: chooses.then(|| Indexer::load(loader, il)).transpose()?,
         })
     }
 
-    /// `x += attention(normed)`; the step's keys and values go to `kv` at their positions.
+    /// `residual += attention(normed)`; the step's keys and values go to `state` at their positions.
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn record(&self, rec: &mut Recorder, step: &Step<'_>, kv: &KvLayer) -> Result<()> {
+    pub fn record(
+        &self,
+        rec: &mut Recorder,
+        step: &Step<'_>,
+        state: &AttentionState,
+    ) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
-        let Workspace { inputs, normed, x, attention: s, .. } = ws;
+        let Workspace { inputs, normed, residual: x, attention: s, .. } = ws;
         product::record(rec, "attn_q", &self.q, normed, &s.q_gate, n, Epilogue::Store)?;
         product::record(rec, "attn_k", &self.k, normed, &s.k, n, Epilogue::Store)?;
         product::record(rec, "attn_v", &self.v, normed, &s.v, n, Epilogue::Store)?;
@@ -80,7 +94,7 @@ impl Attention {
         let Some(span) = step.span else {
             return Err(Error::Model("no room for keys and values".into()));
         };
-        let cache = KvStep { layer: kv, positions: &inputs.positions, span };
+        let cache = KvStep { layer: &state.kv, positions: &inputs.positions, span };
         let k_norm = self.k_norm.as_ref().map(norm);
         kv_write::record(rec, (&s.k, &s.v), k_norm, rotation, cache, n)?;
         let gate = config.gated_attention.then_some(Gate {
@@ -89,7 +103,18 @@ impl Attention {
             stride,
         });
         let scale = config.attn_scale;
-        attention::record(rec, &s.q, gate, cache, &s.partial, &s.out, n, scale)?;
+        match (&self.indexer, &state.index, &ws.indexer) {
+            (None, None, _) => {
+                attention::record(rec, &s.q, gate, cache, &s.partial, &s.out, n, scale)?;
+            }
+            (Some(indexer), Some(keys), Some(space)) => {
+                indexer.record(rec, step, keys, cache)?;
+                let chosen = (&space.selection, keys.shape());
+                let (q, partial, out) = (&s.q, &s.partial, &s.out);
+                sparse_attention::record(rec, q, gate, cache, chosen, partial, out, n, scale)?;
+            }
+            _ => return Err(Error::Model("attention whose state is of another kind".into())),
+        }
         product::record(rec, "attn_output", &self.output, &s.out, x, n, Epilogue::Add)?;
         match &self.output_bias {
             Some(b) => bias::record(rec, b, x, n),

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::arch::Arch;
 use super::keys::Keys;
+use super::qwen4exp::{Ngram, Qwen4ExpConfig};
 use super::rope::{Rope, RopeScaling, Yarn};
 use crate::Result;
 use crate::gguf::{Gguf, OneOrMany, Strings};
@@ -44,6 +45,8 @@ pub struct ModelConfig {
     pub ffn: Ffn,
     /// Linear attention, in models that have such layers.
     pub gdn: Option<Gdn>,
+    /// Streams, indexer and n-gram embedding, in models that have streams.
+    pub qwen4exp: Option<Qwen4ExpConfig>,
     /// What mixes tokens in each of the `n_layer` layers.
     pub layers: Vec<LayerKind>,
 }
@@ -54,6 +57,8 @@ pub struct ModelConfig {
 pub enum LayerKind {
     /// Softmax attention over a KV cache.
     Attention,
+    /// The same over the tokens that an indexer chooses.
+    SparseAttention,
     /// Gated delta net with a state of fixed size.
     Recurrent,
 }
@@ -124,6 +129,16 @@ const MAX_BLOCKS: u32 = 1024;
 const MAX_CONV_KERNEL: u32 = 64;
 
 impl ModelConfig {
+    /// The n-gram embedding, in models that have it.
+    pub fn ngram(&self) -> Option<&Ngram> {
+        self.qwen4exp.as_ref().and_then(|c| c.ngram.as_ref())
+    }
+
+    /// Residual streams of a token.
+    pub fn n_streams(&self) -> u32 {
+        self.qwen4exp.as_ref().map_or(1, |c| c.streams)
+    }
+
     /// Reads and checks the configuration.
     ///
     /// # Errors
@@ -142,7 +157,7 @@ impl ModelConfig {
             return Err(keys.error("nextn_predict_layers", &fault));
         }
         let n_layer = n_block - n_mtp;
-        let layers = layers(&keys, n_layer, n_block)?;
+        let mut layers = layers(&keys, n_layer, n_block)?;
         let is_attention = |block| layers.get(block) != Some(&LayerKind::Recurrent);
 
         let n_embd = keys.count("embedding_length", MAX_WIDTH)?;
@@ -157,6 +172,11 @@ impl ModelConfig {
         let head_dim = head_dim(&keys, n_embd, n_head)?;
         let context_length = keys.count("context_length", u32::MAX)?;
         let scale = keys.float("attention.scale")?.filter(|&scale| scale != 0.0);
+        let rope = rope(&keys, head_dim, context_length)?;
+        let qwen4exp = match arch.has_streams() {
+            true => Some(Qwen4ExpConfig::read(&keys, gguf, &mut layers, rope.n_rot)?),
+            false => None,
+        };
         Ok(Self {
             arch,
             n_layer,
@@ -171,10 +191,11 @@ impl ModelConfig {
                 .ok_or_else(|| keys.missing("attention.layer_norm_rms_epsilon"))?,
             attn_scale: scale.unwrap_or(1.0 / (head_dim as f32).sqrt()),
             context_length,
-            rope: rope(&keys, head_dim, context_length)?,
+            rope,
             gated_attention: arch.is_hybrid(),
             ffn: ffn(&keys, n_block)?,
             gdn: arch.is_hybrid().then(|| gdn(&keys)).transpose()?,
+            qwen4exp,
             layers,
         })
     }

@@ -10,16 +10,14 @@
 //! ```
 
 use super::{
-    attention::Attention,
-    config::{LayerKind, ModelConfig},
+    ModelConfig, Observer, Part, SequenceState,
     ffn::FeedForward,
-    gated_delta::GatedDeltaNet,
-    state::{LayerState, SequenceState},
+    mixer::Mixer,
     weights::Loader,
     workspace::{Step, Workspace},
 };
 use crate::{
-    Error, Result,
+    Result,
     gpu::Recorder,
     ops::{
         Matrix, Tensor, embed_rows,
@@ -27,12 +25,6 @@ use crate::{
         rms_norm,
     },
 };
-
-#[derive(Debug)]
-enum Mixer {
-    Attention(Attention),
-    GatedDelta(GatedDeltaNet),
-}
 
 #[derive(Debug)]
 struct Layer {
@@ -52,21 +44,6 @@ pub struct Decoder {
     output: Option<Matrix>,
 }
 
-/// The halves of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// Attention or gated delta net.
-    Mixer,
-    /// Feed-forward.
-    Ffn,
-}
-
-/// Sees the residual stream as it is recorded; for tests and fault finding.
-pub trait Observer {
-    /// At this place of the recording `x` holds `n` rows that layer `il` has updated by `part`.
-    fn after(&mut self, rec: &mut Recorder, il: usize, part: Part, x: &Tensor, n: u32);
-}
-
 impl Decoder {
     /// Loads all tensors of a file that `config` describes.
     ///
@@ -77,19 +54,14 @@ impl Decoder {
         let mut layers = Vec::with_capacity(config.layers.len());
         for (il, kind) in (0..).zip(&config.layers) {
             let norm = |part: &str| format!("blk.{il}.{part}.weight");
-            let mixer = match kind {
-                LayerKind::Attention => Mixer::Attention(Attention::load(loader, il)?),
-                LayerKind::Recurrent => Mixer::GatedDelta(GatedDeltaNet::load(loader, il)?),
-            };
             layers.push(Layer {
                 mixer_norm: loader.vector(&norm("attn_norm"))?,
-                mixer,
+                mixer: Mixer::load(loader, *kind, il)?,
                 ffn_norm: loader.vector(&norm(config.arch.ffn_norm()))?,
                 ffn: FeedForward::load(loader, &config.ffn, il)?,
             });
         }
-        let output =
-            loader.has("output.weight").then(|| loader.matrix("output.weight")).transpose()?;
+        let output = loader.optional_matrix("output.weight")?;
         Ok(Self { embedding, layers, output_norm: loader.vector("output_norm.weight")?, output })
     }
 
@@ -104,32 +76,26 @@ impl Decoder {
         state: &SequenceState,
         mut observer: Option<&mut dyn Observer>,
     ) -> Result<()> {
-        let Step { config, ws: Workspace { inputs, x, normed, .. }, n, .. } = *step;
+        let Step { config, ws, n, .. } = *step;
+        let Workspace { inputs, x, normed, .. } = ws;
+        let mut observe = |rec: &mut Recorder, il, part| {
+            if let Some(o) = observer.as_deref_mut() {
+                o.after(rec, il, part, ws, n);
+            }
+        };
         embed_rows::record(rec, &self.embedding, &inputs.tokens, x, n)?;
         for (il, (layer, state)) in self.layers.iter().zip(&state.layers).enumerate() {
             rms_norm::record(rec, x, &layer.mixer_norm, normed, n, config.eps)?;
-            match (&layer.mixer, state) {
-                (Mixer::Attention(block), LayerState::Attention(kv)) => {
-                    block.record(rec, step, kv)?;
-                }
-                (Mixer::GatedDelta(block), LayerState::Recurrent(s)) => {
-                    block.record(rec, step, s)?;
-                }
-                _ => return Err(Error::Model(format!("layer {il} has another kind of state"))),
-            }
-            if let Some(o) = observer.as_deref_mut() {
-                o.after(rec, il, Part::Mixer, x, n);
-            }
+            layer.mixer.record(rec, step, state)?;
+            observe(rec, il, Part::Mixer);
             rms_norm::record(rec, x, &layer.ffn_norm, normed, n, config.eps)?;
             layer.ffn.record(rec, step)?;
-            if let Some(o) = observer.as_deref_mut() {
-                o.after(rec, il, Part::Ffn, x, n);
-            }
+            observe(rec, il, Part::Ffn);
         }
         Ok(())
     }
 
-    /// Records `logits = output * rms(x)` for the first `n` rows of `x`.
+    /// Records `logits = output * (rms(x) * output_norm)` for the first row of `x`.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -137,12 +103,12 @@ impl Decoder {
         &self,
         rec: &mut Recorder,
         config: &ModelConfig,
-        (x, normed): (&Tensor, &Tensor),
+        ws: &Workspace,
+        x: &Tensor,
         logits: &Tensor,
-        n: u32,
     ) -> Result<()> {
-        rms_norm::record(rec, x, &self.output_norm, normed, n, config.eps)?;
+        rms_norm::record(rec, x, &self.output_norm, &ws.normed, 1, config.eps)?;
         let output = self.output.as_ref().unwrap_or(&self.embedding);
-        product::record(rec, "output", output, normed, logits, n, Epilogue::Store)
+        product::record(rec, "output", output, &ws.normed, logits, 1, Epilogue::Store)
     }
 }

@@ -98,12 +98,12 @@ impl FeedForward {
         }))
     }
 
-    /// `x += ffn(normed)`.
+    /// `residual += ffn(normed)`.
     ///
     /// # Errors
     /// Shapes that do not fit.
     pub fn record(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
-        let Step { ws: Workspace { normed, x, ffn: space, .. }, n, .. } = *step;
+        let Step { ws: Workspace { normed, residual: x, ffn: space, .. }, n, .. } = *step;
         match (&self.0, space) {
             (Kind::Dense { ffn, down_bias }, FfnSpace::Dense(hidden)) => {
                 gated_product::record(rec, "ffn_gate_up", &ffn.gate_up, normed, hidden, n)?;

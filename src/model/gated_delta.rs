@@ -7,7 +7,7 @@ use crate::{
     ops::{
         Matrix, Tensor, causal_conv,
         gated_delta::{self, GatedDelta, HeadMap},
-        gated_norm::{self, Activation},
+        gated_norm,
         product::{self, Epilogue},
     },
 };
@@ -57,7 +57,7 @@ impl GatedDeltaNet {
         })
     }
 
-    /// `x += gated_delta_net(normed)`, advancing `state`.
+    /// `residual += gated_delta_net(normed)`, advancing `state`.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -71,7 +71,7 @@ impl GatedDeltaNet {
         let (Some(g), Some(s)) = (&config.gdn, &ws.gated_delta) else {
             return Err(Error::Model("workspace without a gated delta net".into()));
         };
-        let (normed, x) = (&ws.normed, &ws.x);
+        let (normed, x) = (&ws.normed, &ws.residual);
         product::record(rec, "attn_qkv", &self.qkv, normed, &s.qkv, n, Epilogue::Store)?;
         product::record(rec, "attn_gate", &self.gate, normed, &s.z, n, Epilogue::Store)?;
         product::record(rec, "ssm_alpha", &self.alpha, normed, &s.alpha, n, Epilogue::Store)?;
@@ -85,7 +85,8 @@ impl GatedDeltaNet {
             ssm_a: &self.a,
         };
         gated_delta::record(rec, &shape(g), &inputs, &state.s, &s.chunk, &s.o, n)?;
-        gated_norm::record(rec, &s.o, &s.z, &self.norm, &s.gated, n, config.eps, Activation::Silu)?;
+        let gate = config.arch.delta_gate();
+        gated_norm::record(rec, &s.o, &s.z, &self.norm, &s.gated, n, config.eps, gate)?;
         product::record(rec, "ssm_out", &self.out, &s.gated, x, n, Epilogue::Add)
     }
 }

@@ -4,7 +4,7 @@ use super::config::{LayerKind, ModelConfig};
 use crate::{
     Result,
     gpu::{Gpu, MemoryKind},
-    kv::{KvLayer, KvSpan, KvType},
+    kv::{IndexLayer, KvLayer, KvSpan, KvType},
     ops::Tensor,
 };
 
@@ -17,28 +17,38 @@ pub struct RecurrentState {
     pub s: Tensor,
 }
 
+/// State of one attention layer: the only part that grows.
+#[derive(Debug)]
+pub struct AttentionState {
+    /// Keys and values.
+    pub kv: KvLayer,
+    /// Index keys of the same positions, where an indexer chooses among them.
+    pub index: Option<IndexLayer>,
+}
+
 /// State of one layer.
 #[derive(Debug)]
 pub enum LayerState {
-    /// Keys and values: the only part that grows.
-    Attention(KvLayer),
+    /// Grows with the sequence.
+    Attention(AttentionState),
     /// Fixed size.
     Recurrent(RecurrentState),
 }
 
-/// All layers' state of one sequence.
+/// All state of one sequence.
 #[derive(Debug)]
 pub struct SequenceState {
     /// One entry a layer.
     pub layers: Vec<LayerState>,
+    /// The normed values that the n-gram embedding's convolution looks back on,
+    /// `[tail][streams * n_embd]`, in models that have it.
+    pub ngram_tail: Option<Tensor>,
 }
 
-/// A copy of the recurrent part of a sequence at one position. Together with the keys and values
-/// up to that position it is the whole state.
+/// A copy of the part of fixed size of a sequence at one position. Together with the keys and
+/// values up to that position it is the whole state.
 #[derive(Debug)]
-pub struct Checkpoint {
-    recurrent: Vec<RecurrentState>,
-}
+pub struct Checkpoint(Vec<Tensor>);
 
 impl SequenceState {
     /// The state before the first token.
@@ -46,22 +56,27 @@ impl SequenceState {
     /// # Errors
     /// [`crate::Error::Device`] when memory is short.
     pub fn new(gpu: &Gpu, config: &ModelConfig, k: KvType, v: KvType) -> Result<Self> {
+        let extra = config.qwen4exp.as_ref();
         let layer = |kind: &LayerKind| match (kind, &config.gdn) {
-            (LayerKind::Recurrent, Some(g)) => {
-                let state = RecurrentState {
-                    conv_tail: state_tensor(gpu, g.conv_kernel - 1, g.conv_dim())?,
-                    s: state_tensor(gpu, g.n_v_heads * g.state_size, g.state_size)?,
-                };
-                gpu.zero(&state.conv_tail.buf);
-                gpu.zero(&state.s.buf);
-                Ok(LayerState::Recurrent(state))
-            }
+            (LayerKind::Recurrent, Some(g)) => Ok(LayerState::Recurrent(RecurrentState {
+                conv_tail: state_tensor(gpu, g.conv_kernel - 1, g.conv_dim())?,
+                s: state_tensor(gpu, g.n_v_heads * g.state_size, g.state_size)?,
+            })),
             _ => {
                 let kv = KvLayer::new(gpu, config.n_kv, config.head_dim, k, v)?;
-                Ok(LayerState::Attention(kv))
+                let chosen = extra.filter(|_| *kind == LayerKind::SparseAttention);
+                let index = chosen.map(|c| IndexLayer::new(c.indexer.shape(), k)).transpose()?;
+                Ok(LayerState::Attention(AttentionState { kv, index }))
             }
         };
-        Ok(Self { layers: config.layers.iter().map(layer).collect::<Result<_>>()? })
+        let layers = config.layers.iter().map(layer).collect::<Result<_>>()?;
+        let ngram_tail = config
+            .ngram()
+            .map(|g| state_tensor(gpu, g.tail(), config.n_streams() * config.n_embd))
+            .transpose()?;
+        let state = Self { layers, ngram_tail };
+        state.clear(gpu);
+        Ok(state)
     }
 
     /// Makes room for `n` more tokens from position `first` on, of at most `context`, and returns
@@ -78,22 +93,27 @@ impl SequenceState {
     ) -> Result<Option<KvSpan>> {
         let mut span = None;
         for layer in &mut self.layers {
-            if let LayerState::Attention(kv) = layer {
+            if let LayerState::Attention(AttentionState { kv, index }) = layer {
                 kv.ensure(gpu, first + n, context)?;
+                if let Some(index) = index {
+                    index.follow(gpu, kv)?;
+                }
                 span = Some(kv.span(first, n)?);
             }
         }
         Ok(span)
     }
 
-    fn recurrent(&self) -> impl Iterator<Item = &RecurrentState> {
-        self.layers.iter().filter_map(|l| match l {
-            LayerState::Recurrent(r) => Some(r),
+    /// All of the part of fixed size.
+    fn fixed(&self) -> impl Iterator<Item = &Tensor> {
+        let recurrent = self.layers.iter().filter_map(|l| match l {
+            LayerState::Recurrent(r) => Some([&r.conv_tail, &r.s]),
             LayerState::Attention(_) => None,
-        })
+        });
+        recurrent.flatten().chain(&self.ngram_tail)
     }
 
-    /// A copy of the recurrent part.
+    /// A copy of the part of fixed size.
     ///
     /// # Errors
     /// [`crate::Error::Device`] when memory is short.
@@ -103,26 +123,20 @@ impl SequenceState {
             gpu.copy(&from.buf, &to.buf);
             Ok(to)
         };
-        let copies = self
-            .recurrent()
-            .map(|r| Ok(RecurrentState { conv_tail: copy(&r.conv_tail)?, s: copy(&r.s)? }));
-        Ok(Checkpoint { recurrent: copies.collect::<Result<_>>()? })
+        self.fixed().map(copy).collect::<Result<_>>().map(Checkpoint)
     }
 
-    /// Puts the recurrent part back to `checkpoint`, which was taken of this sequence.
+    /// Puts the part of fixed size back to `checkpoint`, which was taken of this sequence. Index
+    /// keys past that position are written again before they are read.
     pub fn restore(&self, gpu: &Gpu, checkpoint: &Checkpoint) {
-        for (from, to) in checkpoint.recurrent.iter().zip(self.recurrent()) {
-            gpu.copy(&from.conv_tail.buf, &to.conv_tail.buf);
-            gpu.copy(&from.s.buf, &to.s.buf);
+        for (from, to) in checkpoint.0.iter().zip(self.fixed()) {
+            gpu.copy(&from.buf, &to.buf);
         }
     }
 
-    /// Puts the recurrent part back to before the first token.
+    /// Puts the part of fixed size back to before the first token.
     pub fn clear(&self, gpu: &Gpu) {
-        for r in self.recurrent() {
-            gpu.zero(&r.conv_tail.buf);
-            gpu.zero(&r.s.buf);
-        }
+        self.fixed().for_each(|tensor| gpu.zero(&tensor.buf));
     }
 }
 

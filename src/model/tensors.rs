@@ -1,6 +1,7 @@
 //! Which tensors a model has, and their shapes (spec/architectures.md 3).
 
 use super::config::{Ffn, Gdn, LayerKind, ModelConfig};
+use super::qwen4exp::{Indexer, Qwen4ExpConfig};
 use crate::gguf::Gguf;
 use crate::{Error, Result};
 
@@ -22,12 +23,15 @@ pub fn expected_tensors(config: &ModelConfig, present: impl Fn(&str) -> bool) ->
     list.globals();
     for (block, &kind) in config.layers.iter().enumerate() {
         list.block = Some(block);
-        list.block_norms();
         match (kind, &config.gdn) {
             (LayerKind::Recurrent, Some(gdn)) => list.gdn(gdn),
             _ => list.attention(),
         }
         list.ffn();
+        match &config.qwen4exp {
+            Some(extra) => list.qwen4exp(extra, block as u32, kind),
+            None => list.block_norms(),
+        }
     }
     for block in 0..config.n_mtp {
         list.block = Some((config.n_layer + block) as usize);
@@ -131,7 +135,13 @@ impl<P: Fn(&str) -> bool> List<'_, P> {
     fn globals(&mut self) {
         let ModelConfig { n_embd, n_vocab, ref rope, arch, .. } = *self.config;
         self.weight("token_embd", &[n_embd, n_vocab]);
-        self.weight("output_norm", &[n_embd]);
+        match &self.config.qwen4exp {
+            Some(extra) => self.hyper("output_hc", extra),
+            None => self.weight("output_norm", &[n_embd]),
+        }
+        if let Some(ngram) = self.config.ngram() {
+            self.weight("per_layer_token_embd", &[ngram.row_width, ngram.table_rows]);
+        }
         // Without it the embedding serves as output.
         self.may_weight("output", &[n_embd, n_vocab]);
         if arch.has_rope_factors() {
@@ -207,6 +217,38 @@ impl<P: Fn(&str) -> bool> List<'_, P> {
                     self.weight("ffn_down_shexp", &[ff, n_embd]);
                 }
             }
+        }
+    }
+
+    /// What mixes the streams into one.
+    fn hyper(&mut self, name: &str, extra: &Qwen4ExpConfig) {
+        let streams = extra.streams * self.config.n_embd;
+        self.weight(&format!("{name}_norm"), &[streams]);
+        self.weight(&format!("{name}_down"), &[streams, extra.low_rank]);
+        self.weight(&format!("{name}_up"), &[extra.low_rank, streams]);
+    }
+
+    fn qwen4exp(&mut self, extra: &Qwen4ExpConfig, block: u32, kind: LayerKind) {
+        let n_embd = self.config.n_embd;
+        let streams = extra.streams * n_embd;
+        for part in ["hc_attn", "hc_ffn"] {
+            self.hyper(part, extra);
+            self.weight(&format!("{part}_inject"), &[streams, extra.streams]);
+        }
+        if kind == LayerKind::SparseAttention {
+            let Indexer { n_head, head_dim, .. } = extra.indexer;
+            self.weight("indexer.q_proj", &[n_embd, n_head * head_dim]);
+            self.weight("indexer.k_proj", &[n_embd, head_dim]);
+            self.weight("indexer.q_norm", &[head_dim]);
+            self.weight("indexer.k_norm", &[head_dim]);
+        }
+        if let Some(ngram) = extra.ngram.as_ref().filter(|ngram| ngram.layer == block) {
+            self.weight("ple_key", &[ngram.width(), streams]);
+            self.weight("ple_value", &[ngram.width(), n_embd]);
+            for norm in ["ple_norm_key", "ple_norm_query", "ple_norm_conv"] {
+                self.weight(norm, &[streams]);
+            }
+            self.weight("ple_conv1d", &[ngram.conv_kernel, streams]);
         }
     }
 

@@ -4,6 +4,7 @@ use crate::{
     Error, Result,
     gguf::{Gguf, TensorInfo},
     gpu::{Gpu, MemoryKind},
+    ngram,
     ops::{Matrix, Source, Tensor, gated_product::GateUp},
     quant,
 };
@@ -23,7 +24,8 @@ pub struct Loader<'a> {
 impl<'a> Loader<'a> {
     /// A loader of the tensors of `gguf`.
     pub fn new(gguf: &'a Gguf, gpu: &'a Gpu, progress: Progress<'a>) -> Self {
-        let total = gguf.tensors().iter().map(|t| t.size).sum();
+        let uploaded = |t: &&TensorInfo| t.name != ngram::TABLE;
+        let total = gguf.tensors().iter().filter(uploaded).map(|t| t.size).sum();
         Self { gguf, gpu, progress, done: 0, total }
     }
 
@@ -79,6 +81,17 @@ impl<'a> Loader<'a> {
         Tensor::upload(self.gpu, name, &values, width as u32, MemoryKind::Weights)
     }
 
+    /// A tensor kept in f32 and cut into `rows`, every value times `factor`.
+    ///
+    /// # Errors
+    /// As [`Self::vector`].
+    pub fn rows(&mut self, name: &str, rows: u32, factor: f32) -> Result<Tensor> {
+        let mut values = self.values(name)?;
+        values.iter_mut().for_each(|v| *v *= factor);
+        let width = values.len() as u32 / rows.max(1);
+        Tensor::upload(self.gpu, name, &values, width, MemoryKind::Weights)
+    }
+
     /// The values of a small tensor, for the host.
     ///
     /// # Errors
@@ -89,6 +102,14 @@ impl<'a> Loader<'a> {
         quant::dequantise(tensor.ty, self.gguf.data(tensor), &mut values)?;
         self.advance(tensor.size);
         Ok(values)
+    }
+
+    /// As [`Self::matrix`], where the file has it.
+    ///
+    /// # Errors
+    /// As [`Self::matrix`].
+    pub fn optional_matrix(&mut self, name: &str) -> Result<Option<Matrix>> {
+        self.has(name).then(|| self.matrix(name)).transpose()
     }
 
     /// As [`Self::vector`], where the file has it.

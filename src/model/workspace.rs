@@ -1,14 +1,14 @@
 //! Scratch of a forward pass: one set for all sequences, which take turns. Siblings that can run
 //! side by side have buffers of their own, so that no barrier falls between them.
 
-use super::config::{Ffn, Gdn, ModelConfig};
+use super::config::{Ffn, Gdn, LayerKind, ModelConfig};
 use crate::{
     Result,
     gpu::{Buf, Gpu, MemoryKind},
     kv::KvSpan,
     ops::{
         Routing, Tensor, attention::AttentionScratch, experts::ExpertScratch,
-        gated_delta::GatedDeltaScratch,
+        gated_delta::GatedDeltaScratch, select_blocks::SelectScratch, top_blocks::Selection,
     },
 };
 
@@ -21,6 +21,36 @@ pub struct Inputs {
     pub positions: Buf,
     /// cos and sin of every pair at every position, f32 `[n][n_rot / 2][2]`.
     pub rope: Tensor,
+}
+
+/// Scratch of the indexer, and the part of a step's inputs that is for it.
+#[derive(Debug)]
+pub struct IndexerSpace {
+    /// cos and sin of the first position of every block that the step touches.
+    pub block_rope: Tensor,
+    /// Queries before norm and rope.
+    pub q_raw: Tensor,
+    /// Queries.
+    pub q: Tensor,
+    /// The step's raw keys.
+    pub k: Tensor,
+    /// Scores and candidates.
+    pub scratch: SelectScratch,
+    /// The blocks each query of the step reads, of the layer recorded last.
+    pub selection: Selection,
+}
+
+/// Scratch of the n-gram embedding, and the rows that the host writes in the middle of a step.
+#[derive(Debug)]
+pub struct NgramSpace {
+    /// Rows of the table, those of a token side by side.
+    pub rows: Tensor,
+    /// A key for every stream.
+    pub key: Tensor,
+    /// The value.
+    pub value: Tensor,
+    /// Gated values after norm: the convolution's input.
+    pub normed: Tensor,
 }
 
 /// Scratch of softmax attention.
@@ -83,6 +113,19 @@ pub enum FfnSpace {
     Moe(MoeSpace),
 }
 
+/// Scratch of hyper-connections (spec/architectures.md 4.5.2).
+#[derive(Debug)]
+pub struct StreamSpace {
+    /// The normed streams N.
+    pub normed: Tensor,
+    /// The low-rank values l.
+    pub low: Tensor,
+    /// The gates before the sigmoid.
+    pub gates: Tensor,
+    /// The injection weights before the sigmoid, one a stream.
+    pub weights: Tensor,
+}
+
 /// One pass over the layers: what is recorded once for its shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
@@ -103,8 +146,10 @@ pub struct Workspace {
     pub rows: u32,
     /// What the host writes.
     pub inputs: Inputs,
-    /// The residual stream `[rows][n_embd]`.
+    /// The residual stream `[rows][n_embd]`, or all streams side by side.
     pub x: Tensor,
+    /// What blocks add their output to: x, or with several streams a tensor of its own.
+    pub residual: Tensor,
     /// A block's normed input.
     pub normed: Tensor,
     /// Attention.
@@ -113,15 +158,21 @@ pub struct Workspace {
     pub gated_delta: Option<GatedDeltaSpace>,
     /// Feed-forward.
     pub ffn: FfnSpace,
+    /// Streams, where the model has several.
+    pub streams: Option<StreamSpace>,
+    /// Indexer, where attention chooses what it reads.
+    pub indexer: Option<IndexerSpace>,
+    /// N-gram embedding, where the model has it.
+    pub ngram: Option<NgramSpace>,
 }
 
 impl Workspace {
     /// Allocates for steps of at most `rows` tokens, fewer where a tensor of that many would
-    /// exceed one binding.
+    /// exceed one binding, of sequences of up to `context` tokens.
     ///
     /// # Errors
     /// [`crate::Error::Device`] when memory is short or even one row exceeds a binding.
-    pub fn new(gpu: &Gpu, config: &ModelConfig, rows: u32) -> Result<Self> {
+    pub fn new(gpu: &Gpu, config: &ModelConfig, rows: u32, context: u32) -> Result<Self> {
         let widest = u64::from(widest_row(config)) * 4;
         let fitting = (gpu.caps().max_binding / widest).clamp(1, u64::from(rows));
         let rows = fitting as u32;
@@ -179,10 +230,53 @@ impl Workspace {
                 })
             }
         };
+        let x = scratch("x", config.n_streams() * config.n_embd)?;
+        let streams = match &config.qwen4exp {
+            None => None,
+            Some(c) => Some(StreamSpace {
+                normed: scratch("normed streams", x.width)?,
+                low: scratch("low rank", c.low_rank)?,
+                gates: scratch("stream gates", x.width)?,
+                weights: scratch("stream weights", c.streams)?,
+            }),
+        };
+        let sparse = config.layers.contains(&LayerKind::SparseAttention);
+        let indexer = match config.qwen4exp.as_ref().filter(|_| sparse) {
+            None => None,
+            Some(c) => {
+                let shape = c.indexer.shape();
+                let width = shape.heads * shape.head_dim;
+                let blocks = shape.touched(rows);
+                Some(IndexerSpace {
+                    block_rope: Tensor::scratch(gpu, "block rope", blocks, config.rope.n_rot)?,
+                    q_raw: scratch("indexer q raw", width)?,
+                    q: scratch("indexer q", width)?,
+                    k: scratch("indexer k", shape.head_dim)?,
+                    scratch: SelectScratch::new(gpu, shape, rows, context)?,
+                    selection: Selection::new(gpu, shape, rows)?,
+                })
+            }
+        };
+        let ngram = match config.ngram() {
+            None => None,
+            Some(ngram) => Some(NgramSpace {
+                rows: scratch("ngram rows", ngram.width())?,
+                key: scratch("ngram key", x.width)?,
+                value: scratch("ngram value", config.n_embd)?,
+                normed: scratch("ngram normed", x.width)?,
+            }),
+        };
         Ok(Self {
             rows,
             inputs,
-            x: scratch("x", config.n_embd)?,
+            indexer,
+            ngram,
+            residual: match streams {
+                None => x.clone(),
+                Some(_) => scratch("block output", config.n_embd)?,
+            },
+            x,
+            streams,
             normed: scratch("normed", config.n_embd)?,
             attention,
             gated_delta,
@@ -198,7 +292,10 @@ fn widest_row(config: &ModelConfig) -> u32 {
         Ffn::Dense { n_ff } => *n_ff,
         Ffn::Moe { n_used, n_ff_exp, .. } => n_used * n_ff_exp.max(&config.n_embd),
     };
-    [config.n_embd, q_gate_width(config), gdn, ffn].into_iter().max().unwrap_or(1)
+    [config.n_streams() * config.n_embd, q_gate_width(config), gdn, ffn]
+        .into_iter()
+        .max()
+        .unwrap_or(1)
 }
 
 /// Rows of `attn_q`: queries, and gates beside them.

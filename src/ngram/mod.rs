@@ -13,4 +13,4 @@ mod table;
 
 pub use hash::{HashParams, NgramHash};
 pub use readers::Pending;
-pub use table::{NgramTable, Storage};
+pub use table::{NgramTable, Storage, TABLE};

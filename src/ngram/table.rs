@@ -16,7 +16,7 @@ use std::{
 };
 
 /// The tensor that is the table.
-const NAME: &str = "per_layer_token_embd.weight";
+pub const TABLE: &str = "per_layer_token_embd.weight";
 
 /// Where the table is read from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,8 +62,8 @@ impl NgramTable {
     /// [`Error::Model`] when there is no table or its type is not supported; a file that cannot be
     /// read; memory or threads that the system does not have.
     pub fn open(gguf: &Gguf, storage: Storage) -> Result<Self> {
-        let wrong = |reason: String| Error::Model(format!("tensor `{NAME}` {reason}"));
-        let tensor = gguf.tensor(NAME).ok_or_else(|| wrong("is missing".into()))?;
+        let wrong = |reason: String| Error::Model(format!("tensor `{TABLE}` {reason}"));
+        let tensor = gguf.tensor(TABLE).ok_or_else(|| wrong("is missing".into()))?;
         let [width, count] = *tensor.shape() else {
             return Err(wrong(format!("has {} dimensions, not 2", tensor.n_dims)));
         };
@@ -110,7 +110,7 @@ impl NgramTable {
         let count = self.rows.count;
         match rows.iter().find(|row| **row >= count) {
             Some(row) => {
-                Err(Error::Model(format!("tensor `{NAME}` of {count} rows has no row {row}")))
+                Err(Error::Model(format!("tensor `{TABLE}` of {count} rows has no row {row}")))
             }
             None => Ok(self.readers.request(rows, self.rows.width)),
         }
@@ -129,7 +129,7 @@ impl Rows {
                     read_exact_at(file, &mut buffer, start + at).map_err(|e| {
                         Error::gguf(
                             &self.path,
-                            format!("row {row} of `{NAME}` cannot be read: {e}"),
+                            format!("row {row} of `{TABLE}` cannot be read: {e}"),
                         )
                     })?;
                     &buffer
@@ -144,7 +144,7 @@ impl Rows {
 
 /// `size` bytes of `file` from `offset`.
 fn load(mut file: File, path: &Path, offset: u64, size: u64) -> Result<Vec<u8>> {
-    let too_large = || Error::Model(format!("tensor `{NAME}` of {size} bytes exceeds the memory"));
+    let too_large = || Error::Model(format!("tensor `{TABLE}` of {size} bytes exceeds the memory"));
     let mut bytes = Vec::new();
     let length = usize::try_from(size).map_err(|_| too_large())?;
     bytes.try_reserve_exact(length).map_err(|_| too_large())?;
@@ -153,5 +153,5 @@ fn load(mut file: File, path: &Path, offset: u64, size: u64) -> Result<Vec<u8>> 
     if bytes.len() == length {
         return Ok(bytes);
     }
-    Err(Error::gguf(path, format!("ends {} bytes before `{NAME}` does", length - bytes.len())))
+    Err(Error::gguf(path, format!("ends {} bytes before `{TABLE}` does", length - bytes.len())))
 }

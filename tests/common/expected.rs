@@ -1,6 +1,7 @@
 //! The expected values of a fixture model, as tests/fixtures/README.md describes them.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -36,13 +37,16 @@ pub(crate) struct Prompt {
     /// Smallest distance in router logits between a chosen and a rejected expert.
     pub(crate) min_router_gap: Option<f64>,
     pub(crate) rounding_deviation: RoundingDeviation,
+    /// By layer and position of the query: the positions that attention reads, ascending.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) indexer_selected: BTreeMap<usize, BTreeMap<usize, Vec<u32>>>,
     /// `[K][vocab]`.
     #[serde(skip)]
     pub(crate) logits: Vec<Vec<f32>>,
-    /// `[L][K]`: norm of the residual stream after each layer; empty for quantised files.
+    /// `[L][K S]`: norm of each residual stream after each layer; empty for quantised files.
     #[serde(skip)]
     pub(crate) hidden_norm: Vec<Vec<f32>>,
-    /// `[L][K][16]`: its first values; empty for quantised files.
+    /// `[L][K S][16]`: its first values; empty for quantised files.
     #[serde(skip)]
     pub(crate) hidden_first16: Vec<Vec<Vec<f32>>>,
     /// All values at all positions; `p1` of the tiny models only.
@@ -61,6 +65,8 @@ pub(crate) struct RoundingDeviation {
 pub(crate) struct Trace {
     /// `[T][H]`.
     pub(crate) embed: Vec<Vec<f32>>,
+    /// `[T][S H]`: what the n-gram embedding adds; empty where there is none.
+    pub(crate) ngram_out: Vec<Vec<f32>>,
     pub(crate) layers: Vec<LayerTrace>,
 }
 
@@ -70,7 +76,7 @@ pub(crate) struct LayerTrace {
     pub(crate) mixer_out: Vec<Vec<f32>>,
     /// `[T][H]`: output of the feed-forward part, before it is added.
     pub(crate) ffn_out: Vec<Vec<f32>>,
-    /// `[T][H]`: residual stream after the layer.
+    /// `[T][S H]`: residual streams after the layer.
     pub(crate) layer_out: Vec<Vec<f32>>,
     /// `[T][top-k]`: chosen experts by falling weight; empty for dense models.
     pub(crate) router_ids: Vec<Vec<i32>>,
@@ -133,7 +139,9 @@ impl Floats<'_> {
         let count = prompt.positions.len();
         let logits = self.rows(&tensor("logits"), f32::from_le_bytes);
         let hidden_norm = self.by_layer(&tensor("hidden_norm"), count, f32::from_le_bytes);
-        let hidden_first16 = self.by_layer(&tensor("hidden_first16"), count, f32::from_le_bytes);
+        let streams = hidden_norm.first().map_or(1, |layer| layer[0].len());
+        let first16 = tensor("hidden_first16");
+        let hidden_first16 = self.by_layer(&first16, count * streams, f32::from_le_bytes);
         let trace = self.trace(&prompt.name, prompt.ids.len());
         prompt.logits = logits;
         prompt.hidden_norm = hidden_norm.iter().map(|layer| layer.concat()).collect();
@@ -155,7 +163,8 @@ impl Floats<'_> {
                 LayerTrace { mixer_out, ffn_out, layer_out, router_ids, router_weights }
             })
             .collect();
-        floats("embed").next().map(|embed| Trace { embed, layers })
+        let ngram_out = floats("ple_out").next().unwrap_or_default();
+        floats("embed").next().map(|embed| Trace { embed, ngram_out, layers })
     }
 
     /// `[layer][count][row]`; nothing where the file lacks the tensor.

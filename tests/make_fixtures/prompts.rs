@@ -86,6 +86,7 @@ fn examine(exact: &Model, rounded: &Model, ids: Vec<u32>, text: Option<String>) 
         greedy,
         greedy_gap,
         min_router_gap: Some(router_gap),
+        indexer_selected: Default::default(),
         logits: Vec::new(),
         hidden_norm: Vec::new(),
         hidden_first16: Vec::new(),

@@ -1,5 +1,7 @@
 //! Model configurations: what files give, and what is refused.
 
+mod qwen4exp;
+
 use std::path::PathBuf;
 
 use engine::gguf::write::Writer;
@@ -103,6 +105,7 @@ fn the_hybrid_fixture() -> Result<()> {
             weights_scale: 1.0,
         },
         gdn: Some(Gdn { n_k_heads: 2, n_v_heads: 4, state_size: 32, conv_kernel: 4 }),
+        qwen4exp: None,
         layers: vec![Recurrent, Recurrent, Recurrent, Attention],
     };
     assert_eq!(config, expected);
@@ -390,11 +393,9 @@ fn more_tokens_than_rows_are_refused() {
 
 #[test]
 fn other_architectures_are_refused_by_name() {
-    for name in ["qwen4exp", "qwen3next"] {
-        let mut model = Writer::default();
-        model.set("general.architecture", name);
-        refused("arch", &model, &[name, "not supported yet"]);
-    }
+    let mut model = Writer::default();
+    model.set("general.architecture", "qwen3next");
+    refused("arch", &model, &["qwen3next", "not supported yet"]);
     let mut model = Writer::default();
     model.set("general.architecture", "gpt2");
     refused("arch", &model, &["gpt2", "supported are llama"]);

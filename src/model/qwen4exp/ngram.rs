@@ -1,0 +1,58 @@
+//! The n-gram embedding (spec/architectures.md 4.5.3). The host hashes and reads the rows
+//! ([`crate::ngram`]); they arrive in `ws.ngram.rows`.
+
+use super::super::{SequenceState, weights::Loader, workspace::Step};
+use crate::{
+    Error, Result,
+    gpu::Recorder,
+    ops::{
+        Matrix, Tensor, causal_conv,
+        ple_gate::{self, PleNorms},
+        product::{self, Epilogue},
+    },
+};
+
+/// Weights of the layer that adds the embedding; the table stays in the file.
+#[derive(Debug)]
+pub(super) struct NgramEmbedding {
+    key: Matrix,
+    value: Matrix,
+    norms: PleNorms,
+    conv: Tensor,
+}
+
+impl NgramEmbedding {
+    /// Loads block `il`.
+    pub(super) fn load(loader: &mut Loader<'_>, il: u32) -> Result<Self> {
+        let name = |part: &str| format!("blk.{il}.ple_{part}.weight");
+        Ok(Self {
+            key: loader.matrix(&name("key"))?,
+            value: loader.matrix(&name("value"))?,
+            norms: PleNorms {
+                key: loader.vector(&name("norm_key"))?,
+                query: loader.vector(&name("norm_query"))?,
+                conv: loader.vector(&name("norm_conv"))?,
+            },
+            conv: loader.vector(&name("conv1d"))?,
+        })
+    }
+
+    /// `X += u + y`, advancing the tail of `state`.
+    pub(super) fn record(
+        &self,
+        rec: &mut Recorder,
+        step: &Step<'_>,
+        state: &SequenceState,
+    ) -> Result<()> {
+        let Step { config, ws, n, .. } = *step;
+        let parts = (config.ngram(), &ws.ngram, &state.ngram_tail);
+        let (Some(ngram), Some(s), Some(tail)) = parts else {
+            return Err(Error::Model("workspace or state without an n-gram embedding".into()));
+        };
+        product::record(rec, "ple_key", &self.key, &s.rows, &s.key, n, Epilogue::Store)?;
+        product::record(rec, "ple_value", &self.value, &s.rows, &s.value, n, Epilogue::Store)?;
+        let (x, normed) = (&ws.x, &s.normed);
+        ple_gate::record(rec, &s.key, &s.value, &self.norms, x, normed, n, config.eps)?;
+        causal_conv::record_add(rec, normed, &self.conv, ngram.size, tail, x, n)
+    }
+}

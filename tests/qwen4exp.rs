@@ -1,0 +1,142 @@
+//! What only `qwen4exp` has, against the reference: which positions attention reads, every stream
+//! after every layer, however a prompt is cut.
+
+mod common;
+
+use common::{
+    devices::load,
+    expected::{Expected, HIDDEN_LIMIT, Prompt},
+};
+use engine::{
+    Engine,
+    gpu::{Buf, DeviceOptions, MemoryKind, Recorder},
+    kv::{IndexShape, KvType},
+    model::{Observer, Part, Workspace, config::LayerKind},
+    ops::Tensor,
+};
+
+const CHUNKS: [u32; 5] = [1, 3, 64, 127, 512];
+
+/// Streams after, and choices within, every layer of one step.
+#[derive(Default)]
+struct Taps {
+    streams: Vec<Tensor>,
+    chosen: Vec<(usize, Buf)>,
+}
+
+fn copy(rec: &mut Recorder, from: &Buf, bytes: u64) -> Buf {
+    let to = rec.gpu().alloc("tap", bytes, MemoryKind::Scratch).unwrap();
+    rec.copy(from, 0, &to, 0, bytes);
+    to
+}
+
+impl Observer for Taps {
+    fn after(&mut self, rec: &mut Recorder, il: usize, part: Part, ws: &Workspace, n: u32) {
+        match part {
+            Part::Mixer => {
+                let selection = &ws.indexer.as_ref().unwrap().selection;
+                let bytes = u64::from(n * selection.most) * 4;
+                self.chosen.push((il, copy(rec, &selection.blocks, bytes)));
+            }
+            Part::Ngram => {}
+            Part::Ffn => {
+                let buf = copy(rec, &ws.x.buf, u64::from(n * ws.x.width) * 4);
+                self.streams.push(Tensor { buf, rows: n, width: ws.x.width });
+            }
+        }
+    }
+}
+
+/// What one prompt did: `[layer][position]`.
+struct Run {
+    streams: Vec<Vec<Vec<f32>>>,
+    chosen: Vec<Vec<Vec<u32>>>,
+}
+
+impl Run {
+    fn new(engine: &mut Engine, ids: &[u32], chunk: u32) -> Self {
+        let n_layer = engine.config().layers.len();
+        let shape = engine.config().qwen4exp.as_ref().unwrap().indexer.shape();
+        let kinds = engine.config().layers.clone();
+        let sparse = |il: usize| kinds[il] == LayerKind::SparseAttention;
+        let mut run = Self { streams: vec![vec![]; n_layer], chosen: vec![vec![]; n_layer] };
+        let mut seq = engine.new_sequence().unwrap();
+        for (i, part) in ids.chunks(chunk as usize).enumerate() {
+            let (first, n) = (i as u32 * chunk, part.len() as u64);
+            let mut taps = Taps::default();
+            engine.observe(&mut seq, part, &mut taps).unwrap();
+            for (rows, tensor) in run.streams.iter_mut().zip(&taps.streams) {
+                let values = tensor.read(engine.gpu(), tensor.rows).unwrap();
+                rows.extend(values.chunks(tensor.width as usize).map(<[f32]>::to_vec));
+            }
+            for (il, blocks) in taps.chosen.iter().filter(|(il, _)| sparse(*il)) {
+                let bytes = n * u64::from(shape.most()) * 4;
+                let blocks = engine.gpu().read(blocks, 0, bytes).unwrap();
+                let blocks: Vec<u32> = bytemuck::pod_collect_to_vec(&blocks);
+                let queries = (first..).zip(blocks.chunks(shape.most() as usize));
+                run.chosen[*il].extend(queries.map(|(p, blocks)| read(shape, p, blocks)));
+            }
+        }
+        run
+    }
+}
+
+/// The positions that the query at `position` reads, of which `blocks` names the complete blocks.
+fn read(shape: IndexShape, position: u32, blocks: &[u32]) -> Vec<u32> {
+    let complete = shape.complete(position);
+    let count = complete.min(shape.most()) as usize;
+    let selected = blocks[..count].iter().flat_map(|b| b * shape.ratio..(b + 1) * shape.ratio);
+    selected.chain(complete * shape.ratio..position + 1).collect()
+}
+
+fn compare_selected(run: &Run, prompt: &Prompt, at: &str) {
+    for (il, queries) in &prompt.indexer_selected {
+        for (position, want) in queries {
+            assert_eq!(&run.chosen[*il][*position], want, "{at} layer {il} query {position}");
+        }
+    }
+}
+
+fn compare_streams(run: &Run, prompt: &Prompt, at: &str) {
+    let layers = prompt.hidden_norm.iter().zip(&prompt.hidden_first16);
+    for (il, (norms, first16)) in layers.enumerate() {
+        let streams = norms.len() / prompt.positions.len();
+        for (k, (norm, first16)) in norms.iter().zip(first16).enumerate() {
+            let row = &run.streams[il][prompt.positions[k / streams]];
+            let width = row.len() / streams;
+            let stream = &row[k % streams * width..][..width];
+            let length = stream.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>().sqrt();
+            let limit = HIDDEN_LIMIT * f64::from(*norm);
+            assert!((length - f64::from(*norm)).abs() <= limit, "{at} layer {il} row {k}: norm");
+            for (got, want) in stream.iter().zip(first16) {
+                assert!(f64::from((got - want).abs()) <= limit, "{at} layer {il} row {k}: value");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_stream_and_choice_however_the_prompt_is_cut() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let mut compared = 0;
+    for chunk in CHUNKS {
+        let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, chunk);
+        for prompt in &expected.prompts {
+            let at = format!("{} in chunks of {chunk}", prompt.name);
+            let run = Run::new(&mut engine, &prompt.ids, chunk);
+            compare_selected(&run, prompt, &at);
+            compare_streams(&run, prompt, &at);
+            compared += prompt.indexer_selected.values().map(|q| q.len()).sum::<usize>();
+        }
+    }
+    assert_eq!(compared, CHUNKS.len() * 2 * (1 + 7 + 8 + 6 + 6 + 8));
+}
+
+#[test]
+fn attention_layers_are_sparse() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let engine = load(&expected.model, DeviceOptions::default(), KvType::F16, 16);
+    let sparse = |kind: &&LayerKind| **kind == LayerKind::SparseAttention;
+    assert_eq!(engine.config().layers.iter().filter(sparse).count(), 2);
+    assert!(!engine.config().layers.contains(&LayerKind::Attention));
+}

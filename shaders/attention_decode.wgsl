@@ -54,7 +54,7 @@ fn main(
 
     for (var tile = at.begin; tile < at.end; tile += TILE) {
         let part = lane % PARTS;
-        let key = min(tile + lane / PARTS, at.end - 1u);
+        let key = key_row(at, min(tile + lane / PARTS, at.end - 1u));
         let count = min(TILE, at.end - tile);
         // All loads of the tile first, so that they are under way together.
         var k: array<Packed, KEY_LOADS>;
@@ -63,7 +63,8 @@ fn main(
         }
         var v: array<Packed, VALUE_LOADS>;
         for (var c = 0u; c < VALUE_LOADS; c++) {
-            v[c] = load_value(at, tile + min(share + c * SHARES, count - 1u), eight);
+            let row = key_row(at, tile + min(share + c * SHARES, count - 1u));
+            v[c] = load_value(at, row, eight);
         }
         // Four rows at a time, to stay within 16 KiB.
         var score = 0.0;

@@ -1,9 +1,9 @@
 // score[t][b] = scale * sum_h relu(q[t][h] . pooled[b]) of the complete blocks b of one segment, as
 // bits of f32, which order like the numbers since none is negative. spec/architectures.md 4.5.4.
 //
-// A lane has a block and $TOKENS consecutive queries: a pooled key is read once for them, in
-// consecutive 16 bytes over the lanes; the queries come from cache. 2 * TOKENS * HEADS operations
-// a value. Queries that select every block need no scores and get none.
+// A lane has 4 blocks and $TOKENS consecutive queries: a pooled key is read once for them, in
+// consecutive 16 bytes over the lanes; the queries come from cache, once for the 4 blocks.
+// 2 * TOKENS * HEADS operations a value. Queries that select every block get no scores.
 
 #import shared/grid
 #import kv/$T
@@ -36,6 +36,11 @@ struct Params {
 
 #import shared/pooled
 
+fn pooled_key(block: u32, e: u32) -> Eight {
+    let at = words_$T(pooled_eight(min(block, p.blocks - 1u), e));
+    return unpack_$T(Packed(pooled[at.x], pooled[at.y]));
+}
+
 @compute @workgroup_size(WG)
 fn main(
     @builtin(local_invocation_index) lane: u32,
@@ -47,26 +52,38 @@ fn main(
     let token = group / p.tiles * TOKENS;
     let last = min(token + TOKENS, p.n) - 1u;
     let complete = (positions[p.first + last] + 1u) / p.ratio;
-    let local = group % p.tiles * WG + lane;
-    let block = p.first_block + local;
-    if complete <= p.most || block >= complete || local >= p.blocks { return; }
-    var sums: array<f32, ROWS>;
+    // The lane's blocks are WG apart.
+    let local = group % p.tiles * 4u * WG + lane;
+    if complete <= p.most || p.first_block + local >= complete || local >= p.blocks { return; }
+    let rows = (last - token + 1u) * HEADS;
+    let first_row = (p.first + token) * HEADS;
+    var sums: array<vec4<f32>, ROWS>;
     for (var e = 0u; e < EIGHTS; e++) {
-        let at = words_$T(pooled_eight(local, e));
-        let key = unpack_$T(Packed(pooled[at.x], pooled[at.y]));
+        let k0 = pooled_key(local, e);
+        let k1 = pooled_key(local + WG, e);
+        let k2 = pooled_key(local + 2u * WG, e);
+        let k3 = pooled_key(local + 3u * WG, e);
         for (var r = 0u; r < ROWS; r++) {
-            let row = (p.first + min(token + r / HEADS, last)) * HEADS + r % HEADS;
-            let source = row * (D / 4u) + 2u * e;
-            sums[r] += dot(q[source], key.lo) + dot(q[source + 1u], key.hi);
+            let source = (first_row + min(r, rows - 1u)) * (D / 4u) + 2u * e;
+            let lo = q[source];
+            let hi = q[source + 1u];
+            sums[r] += vec4(
+                dot(lo, k0.lo) + dot(hi, k0.hi), dot(lo, k1.lo) + dot(hi, k1.hi),
+                dot(lo, k2.lo) + dot(hi, k2.hi), dot(lo, k3.lo) + dot(hi, k3.hi),
+            );
         }
     }
-    for (var t = 0u; t < TOKENS; t++) {
-        var sum = 0.0;
-        for (var h = 0u; h < HEADS; h++) { sum += max(sums[t * HEADS + h], 0.0); }
+    for (var t = 0u; t <= last - token; t++) {
+        var sum = vec4(0.0);
+        for (var h = 0u; h < HEADS; h++) { sum += max(sums[t * HEADS + h], vec4(0.0)); }
         // Without the sign that a zero may have; a NaN counts as 0.
-        let bits = bitcast<u32>(sum * p.scale) & 0x7fffffffu;
-        if token + t <= last {
-            scores[(token + t) * p.stride + block] = select(bits, 0u, bits > 0x7f800000u);
+        let bits = bitcast<vec4<u32>>(sum * p.scale) & vec4(0x7fffffffu);
+        let scored = select(bits, vec4(0u), bits > vec4(0x7f800000u));
+        for (var i = 0u; i < 4u; i++) {
+            if local + i * WG < p.blocks {
+                let block = p.first_block + local + i * WG;
+                scores[(token + t) * p.stride + block] = scored[i];
+            }
         }
     }
 }

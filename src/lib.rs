@@ -28,7 +28,7 @@
 //! | [`gpu`] | device choice, buffers, kernels, recording, submission, timing |
 //! | [`shader`] | preprocessing, variants and reflection of `shaders/*.wgsl` |
 //! | [`ops`] | one file per op: validate, choose variant and workgroups, record; tests beside it |
-//! | [`kv`] | keys and values in segments |
+//! | [`kv`] | keys, values and index keys in segments |
 //! | [`model`] | configuration, weights, state, the forward pass as a list of ops |
 //! | [`ngram`] | rows of the n-gram embedding: hashing, reading the table |
 //! | [`engine`] | steps of sequences: prefill, decode, logits |

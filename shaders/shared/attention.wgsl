@@ -35,7 +35,7 @@ struct Params {
     // takes software Vulkan many seconds.
     one: u32,
 #if sparse
-    ratio: u32,           // tokens a block
+    shift: u32,           // log2 of the tokens a block
     most: u32,            // blocks a query selects
 #endif
 }
@@ -62,7 +62,7 @@ fn visible(token: u32) -> u32 {
     return min(max(position + 1u, p.segment_first) - p.segment_first, p.segment_tokens);
 }
 
-// Where key `key` of those that the queries see is in the segment.
+// Row of the segment that key `key` of those that the queries see is in.
 fn key_row(at: Place, key: u32) -> u32 {
     return key;
 }
@@ -162,13 +162,13 @@ fn plus_dot(a: f32, b: vec4<f32>, c: vec4<f32>) -> f32 {
     return (((a + b.x * c.x) + b.y * c.y) + b.z * c.z) + b.w * c.w;
 }
 
-// Eight `i` of a key or value as stored, so that loads can be under way together.
-fn load_key(at: Place, key: u32, i: u32) -> Packed {
-    let words = words_$K((key_row(at, key) * p.n_kv + at.kv_head) * EIGHTS + i);
+// Eight `i` of the key or value in row `row` of the segment as stored, so that loads can be under way together.
+fn load_key(at: Place, row: u32, i: u32) -> Packed {
+    let words = words_$K((row * p.n_kv + at.kv_head) * EIGHTS + i);
     return Packed(keys[words.x], keys[words.y]);
 }
 
-fn load_value(at: Place, key: u32, i: u32) -> Packed {
-    let words = words_$V((key_row(at, key) * p.n_kv + at.kv_head) * EIGHTS + i);
+fn load_value(at: Place, row: u32, i: u32) -> Packed {
+    let words = words_$V((row * p.n_kv + at.kv_head) * EIGHTS + i);
     return Packed(values[words.x], values[words.y]);
 }

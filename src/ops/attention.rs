@@ -76,7 +76,7 @@ struct Params {
     scale: f32,
     one: u32,
     // The rest is for selected blocks only.
-    ratio: u32,
+    shift: u32,
     most: u32,
 }
 
@@ -210,7 +210,7 @@ pub(super) fn record_seen(
                 carry: u32::from(i > 0),
                 scale,
                 one: 1,
-                ratio: selected.map_or(0, |(_, shape)| shape.ratio),
+                shift: selected.map_or(0, |(_, shape)| shape.ratio.ilog2()),
                 most: selected.map_or(0, |(_, shape)| shape.most()),
             };
             let mut bindings = vec![

@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Blocks a workgroup scores.
-const BLOCKS: u32 = 64;
+const BLOCKS: u32 = 256;
 /// Queries a workgroup scores them for, where there are several.
 const TOKENS: u32 = 4;
 

@@ -1,0 +1,86 @@
+//! Time of a layer's block selection and sparse attention by depth, at the sizes of
+//! Qwen3.8-Flash-Next (24 query and 2 kv heads of 256, indexer of 4 heads of 128, blocks of 4,
+//! budget 2048): decode of one token, and a prefill chunk. Only the scan of pooled keys may grow.
+//!
+//!     LP_NUM_THREADS=$(nproc) cargo bench --bench sparse_attention
+//!
+//! (Cargo turns the threads of software Vulkan off for the sake of tests.)
+
+mod timing;
+
+use engine::{
+    Result,
+    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder},
+    kv::{IndexLayer, IndexShape, IndexStep, KvLayer, KvStep, KvType},
+    ops::{
+        Tensor, attention::AttentionScratch, select_blocks, sparse_attention, top_blocks::Selection,
+    },
+};
+use timing::{range, spread};
+
+const SHAPE: IndexShape = IndexShape { heads: 4, head_dim: 128, ratio: 4, budget: 2048 };
+const N_HEAD: u32 = 24;
+const N_KV: u32 = 2;
+const HEAD_DIM: u32 = 256;
+
+fn main() -> Result<()> {
+    let gpu = Gpu::open(&DeviceOptions::default())?;
+    println!("{}, {}", gpu.adapter().name, gpu.adapter().driver);
+    for n in [1, 64] {
+        for depth in [4096, 32_768, 262_144] {
+            time(&gpu, n, depth)?;
+        }
+    }
+    Ok(())
+}
+
+/// Prints the times of the last `n` tokens of a context of `depth`.
+fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
+    let filled = |label, rows: u32, width: u32| {
+        let wave = |i: u32| (f64::from(i) * 0.7).sin() as f32;
+        let values: Vec<f32> = (0..rows * width).map(wave).collect();
+        Tensor::upload(gpu, label, &values, width, MemoryKind::Scratch)
+    };
+    let mut kv = KvLayer::new(gpu, N_KV, HEAD_DIM, KvType::F16, KvType::F16)?;
+    kv.ensure(gpu, depth, depth)?;
+    let mut index = IndexLayer::new(SHAPE, KvType::F16)?;
+    index.follow(gpu, &kv)?;
+    for segment in index.segments() {
+        // Different keys: f16 values from 0.25 to 0.5, of either sign.
+        let words = segment.pooled.size() as u32 / 4;
+        let key = |i: u32| i.wrapping_mul(2_654_435_769) & 0x83ff_83ff | 0x3400_3400;
+        let bits: Vec<u32> = (0..words).map(key).collect();
+        gpu.upload(&segment.pooled, 0, bytemuck::cast_slice(&bits))?;
+    }
+    let positions: Vec<u32> = (depth - n..depth).collect();
+    let positions_buf = gpu.alloc("positions", u64::from(n) * 4, MemoryKind::Scratch)?;
+    gpu.upload(&positions_buf, 0, bytemuck::cast_slice(&positions))?;
+    let positions = &positions_buf;
+    let span = kv.span(depth - n, n)?;
+    let iq = filled("index queries", n, SHAPE.heads * SHAPE.head_dim)?;
+    let q = filled("q", n, N_HEAD * HEAD_DIM)?;
+    let out = Tensor::scratch(gpu, "out", n, N_HEAD * HEAD_DIM)?;
+    let selection = Selection::new(gpu, SHAPE, n)?;
+    let select_scratch = select_blocks::SelectScratch::new(gpu, SHAPE, n, depth)?;
+    let scratch = AttentionScratch::new(gpu, N_HEAD, HEAD_DIM, n)?;
+
+    let mut rec = Recorder::new(gpu);
+    let step = IndexStep { layer: &index, positions, span };
+    select_blocks::record(&mut rec, &iq, step, &select_scratch, &selection, n)?;
+    let select = rec.finish()?;
+    let mut rec = Recorder::new(gpu);
+    let step = KvStep { layer: &kv, positions, span };
+    let chosen = (&selection, SHAPE);
+    sparse_attention::record(&mut rec, &q, None, step, chosen, &scratch, &out, n, 0.0625)?;
+    let attend = rec.finish()?;
+    for (name, recording) in [("select", select), ("attend", attend)] {
+        let seconds = timing::seconds(gpu, &recording, &out)?;
+        let dispatches = recording.dispatches();
+        let (time, tokens) = (spread(seconds, 1e3, "ms"), seconds.map(|s| f64::from(n) / s));
+        println!(
+            "{name}  n {n:3} at {depth:6}: {time}  {} tok/s, {dispatches} dispatches",
+            range(tokens)
+        );
+    }
+    Ok(())
+}

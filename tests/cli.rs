@@ -61,6 +61,7 @@ fn wrong_usage_is_status_2_and_named() {
         (&["-n", "many"], "--predict"),
         (&["-n", "-2"], "--predict"),
         (&["-p"], "--prompt"),
+        (&["-ub", "0"], "--ubatch-size"),
         (&["-p", "a", "-f", "b"], "--file"),
         (&["--tokens", "1,x"], "--tokens"),
         (&["--tokens", "1", "--system-prompt", "x"], "--system-prompt"),
@@ -110,6 +111,7 @@ fn wrong_files_and_devices_are_status_1_and_named() {
     refused(&["run", "-m", cut.to_str().unwrap(), "-p", "hi"], 1, "cut.gguf");
     refused(&["run", "-m", MODEL, "-p", "hi", "--device", "no such"], 1, "no such");
     refused(&["devices", "--device", "99"], 1, "99");
+    refused(&["devices", "--device", ""], 1, "names no adapter");
     refused(&["run", "-m", MODEL, "-f", "/nowhere/prompt"], 1, "/nowhere/prompt");
 }
 

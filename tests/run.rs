@@ -270,6 +270,26 @@ fn logits_are_written_for_the_positions_asked_for() {
     assert_eq!(report["tokens"], json!([best(&all[4])]));
 }
 
+/// `-o /dev/stdout`, or any other pipe, must not be replaced by a file.
+#[cfg(unix)]
+#[test]
+fn logits_go_into_a_pipe() {
+    let pipe = Path::new(env!("CARGO_TARGET_TMPDIR")).join("logits.fifo");
+    let _ = fs::remove_file(&pipe);
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || fs::read(pipe).unwrap()
+    });
+    let args = ["logits", "-m", MODEL, "--tokens", "1,2", "--positions", "last", "-o"];
+    let output = command(&args).arg(&pipe).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!fs::metadata(&pipe).unwrap().is_file());
+    let bytes = reader.join().unwrap();
+    assert_eq!(SafeTensors::deserialize(&bytes).unwrap().tensor("logits").unwrap().shape()[0], 1);
+    fs::remove_file(pipe).unwrap();
+}
+
 /// Ctrl-C while text is coming ends the run well, with its timings.
 #[cfg(unix)]
 #[test]

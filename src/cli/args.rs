@@ -106,9 +106,11 @@ pub(crate) struct ModelArgs {
     ctx_size: u32,
     /// Upper bound of --ubatch-size
     #[arg(short, long, value_name = "N", default_value_t = 2048, env = "LLAMA_ARG_BATCH")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     batch_size: u32,
     /// Most prompt tokens processed at once
     #[arg(long, value_name = "N", default_value_t = 512, env = "LLAMA_ARG_UBATCH")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     ubatch_size: u32,
     /// Accepted for llama.cpp's sake: all layers run on the device
     #[arg(long, alias = "gpu-layers", value_name = "N|auto|all", value_parser = parse_layers)]
@@ -136,7 +138,7 @@ impl ModelArgs {
         EngineOptions {
             device: DeviceOptions { select: self.device.device.clone(), ..Default::default() },
             context: (self.ctx_size > 0).then_some(self.ctx_size),
-            chunk: self.ubatch_size.min(self.batch_size).max(1),
+            chunk: self.ubatch_size.min(self.batch_size),
             cache_k: self.cache_type_k.into(),
             cache_v: self.cache_type_v.into(),
             profile: self.profile,

@@ -1,7 +1,7 @@
 //! `engine logits`: logits at given positions of a token list, as safetensors, for comparison
 //! with other implementations.
 
-use std::{collections::HashMap, fs, path::PathBuf, str::FromStr};
+use std::{collections::HashMap, fs, path::{Path, PathBuf}, str::FromStr};
 
 use clap::Args;
 use engine::{Error, Result};
@@ -92,8 +92,9 @@ pub(super) fn run(args: &LogitsArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes beside `path` and renames, so that no half-written file is ever found there.
-fn write(path: &PathBuf, logits: &[f32], positions: &[usize], vocab: usize) -> Result<()> {
+/// Writes beside `path` and renames, so that no half-written file is ever found there; but into
+/// what is there and no file, such as a pipe, which must not be replaced by one.
+fn write(path: &Path, logits: &[f32], positions: &[usize], vocab: usize) -> Result<()> {
     let ids: Vec<i64> = positions.iter().map(|&position| position as i64).collect();
     let view = |dtype, shape, bytes| {
         TensorView::new(dtype, shape, bytes)
@@ -104,7 +105,10 @@ fn write(path: &PathBuf, logits: &[f32], positions: &[usize], vocab: usize) -> R
     let tensors = HashMap::from([("logits", logits), ("positions", positions)]);
     let bytes = safetensors::serialize(&tensors, None)
         .map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
-    let mut beside = path.clone().into_os_string();
+    if path.metadata().is_ok_and(|there| !there.is_file()) {
+        return fs::write(path, bytes).map_err(|e| Error::io(path, e));
+    }
+    let mut beside = path.as_os_str().to_owned();
     beside.push(".part");
     fs::write(&beside, bytes).map_err(|e| Error::io(&beside, e))?;
     fs::rename(&beside, path).map_err(|e| Error::io(path, e))

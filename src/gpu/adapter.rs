@@ -103,6 +103,8 @@ pub(super) fn report(index: usize, adapter: &wgpu::Adapter) -> AdapterReport {
 
 /// Chooses from `list` the adapter `wanted` by index or (part of a) name, without regard to
 /// case; without a wish the best type, first listed first. Returns its place and the reason.
+/// A number that is no index counts only as a whole word of a name, as in `RX 7900`: else `5`
+/// would be found in some version number.
 ///
 /// # Errors
 /// No adapter at all, or a wish that none or several meet: the sentence lists the adapters.
@@ -125,9 +127,13 @@ pub fn choose(list: &[AdapterReport], wanted: Option<&str>) -> Result<(usize, St
     if let Some(a) = wanted.parse().ok().and_then(|i: usize| list.get(i)) {
         return Ok((a.index, format!("--device {wanted}")));
     }
-    let needle = wanted.to_lowercase();
-    let matching: Vec<_> =
-        list.iter().filter(|a| a.name.to_lowercase().contains(&needle)).collect();
+    let needle = wanted.trim().to_lowercase();
+    let number = needle.bytes().all(|b| b.is_ascii_digit());
+    let meant = |name: &str| match number {
+        true => name.split_whitespace().any(|word| word == needle),
+        false => name.contains(&needle),
+    };
+    let matching: Vec<_> = list.iter().filter(|a| meant(&a.name.to_lowercase())).collect();
     let exact = matching.iter().find(|a| a.name.to_lowercase() == needle);
     match (exact, matching.as_slice()) {
         (Some(a), _) | (None, [a]) => Ok((a.index, format!("--device {wanted}"))),
@@ -187,7 +193,8 @@ mod tests {
         assert_eq!(choose(&l, Some("0")).unwrap().0, 0);
         assert_eq!(choose(&l, Some("radeon")).unwrap().0, 0);
         assert_eq!(choose(&l, Some("2")).unwrap().0, 2);
-        for bad in ["7", "arc", "RTX"] {
+        assert_eq!(choose(&l[..2], Some("3090")).unwrap().0, 1);
+        for bad in ["7", "80", "arc", "RTX", "", " "] {
             let text = choose(&l, Some(bad)).unwrap_err().to_string();
             assert!(text.contains(bad) && text.contains("1: RTX 3090"), "{text}");
         }

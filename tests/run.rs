@@ -82,7 +82,17 @@ fn the_report_has_exactly_these_fields() {
         assert!(report["timings"][phase]["ms"].as_f64().unwrap() > 0.0);
         assert!(report["timings"][phase]["tok_s"].as_f64().unwrap() > 0.0);
     }
-    assert!(report["memory"]["weights"].as_u64().unwrap() > 0);
+    assert_eq!(keys(&report["memory"]), ["device", "host"]);
+    let device = &report["memory"]["device"];
+    assert_eq!(keys(device), ["weights", "kv", "state", "scratch", "staging", "total"]);
+    // All tensors of the file, nearly: some small ones are padded, some kept by the host.
+    let weights = device["weights"].as_f64().unwrap();
+    let file = fs::metadata(MODEL).unwrap().len() as f64;
+    assert!((0.9..1.1).contains(&(weights / file)), "{weights} of {file}");
+    if cfg!(target_os = "linux") {
+        let host = |key| report["memory"]["host"][key].as_u64().unwrap();
+        assert!(host("peak") >= host("resident") && host("resident") > host("files"));
+    }
     assert!(!report["paths"].as_array().unwrap().is_empty());
 }
 

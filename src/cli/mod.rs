@@ -6,6 +6,7 @@
 mod args;
 mod chat;
 mod devices;
+mod host_memory;
 mod inspect;
 mod interrupt;
 mod logging;

@@ -9,7 +9,10 @@ use engine::{
 };
 use serde::Serialize;
 
-use super::session::{Completion, Session};
+use super::{
+    host_memory::HostMemory,
+    session::{Completion, Session},
+};
 
 /// The object that `--json` prints.
 #[derive(Serialize)]
@@ -21,9 +24,17 @@ pub(super) struct Report<'a> {
     finish_reason: FinishReason,
     seed: u64,
     timings: Timings,
-    memory: MemoryReport,
+    memory: Memory,
     paths: Vec<String>,
     device: &'a AdapterReport,
+}
+
+/// Bytes by heap and kind.
+#[derive(Serialize)]
+struct Memory {
+    device: MemoryReport,
+    /// Nothing where the system does not tell.
+    host: Option<HostMemory>,
 }
 
 #[derive(Serialize)]
@@ -74,7 +85,7 @@ impl<'a> Report<'a> {
             finish_reason: done.finish,
             seed: done.seed,
             timings: Timings::new(session.load, done),
-            memory: session.engine.memory(),
+            memory: Memory { device: session.engine.memory(), host: HostMemory::now() },
             paths: session.engine.paths(),
             device: session.engine.device().0,
         }

@@ -32,8 +32,8 @@ use split::Split;
 
 /// An opened GGUF model: one file, or a set of parts that reads as one.
 ///
-/// Tensor data is read in place from a memory map, never copied to a second resident place. A
-/// file that another program cuts short *while* it is mapped ends this process with SIGBUS when
+/// Tensor data is read in place from a memory map, never copied to a second resident place, and
+/// can be let go of once it is on the device ([`Gguf::release`]). A file that another program cuts short *while* it is mapped ends this process with SIGBUS when
 /// the missing pages are read; the length is therefore compared again after mapping, which
 /// catches a download still in progress, and model files must not be rewritten in place while
 /// the engine runs (replacing them by renaming is safe).
@@ -134,6 +134,15 @@ impl Gguf {
         Ok((&part.path, file))
     }
 
+    /// Lets go of the pages of a tensor's data that were read: they leave this process's resident
+    /// set at once, not only when memory is short. Reading them again takes them from the file.
+    pub fn release(&self, tensor: &TensorInfo) {
+        let Some(part) = self.parts.get(tensor.part) else { return };
+        if !self.data(tensor).is_empty() {
+            part.release(tensor.offset as usize, tensor.size as usize);
+        }
+    }
+
     /// The files, in part order.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.parts.iter().map(|part| part.path.as_path())
@@ -143,6 +152,23 @@ impl Gguf {
     pub fn file_len(&self) -> u64 {
         self.parts.iter().map(|part| part.map.len() as u64).sum()
     }
+}
+
+impl Part {
+    #[cfg(unix)]
+    fn release(&self, offset: usize, size: usize) {
+        use memmap2::UncheckedAdvice::DontNeed;
+        // SAFETY: the map is read-only and backed by the file, so a page that is dropped reads
+        // the same when it is touched again.
+        let advised = unsafe { self.map.unchecked_advise_range(DontNeed, offset, size) };
+        if let Err(error) = advised {
+            tracing::debug!("{}: pages stay resident: {error}", self.path.display());
+        }
+    }
+
+    /// Other systems trim the resident set by themselves.
+    #[cfg(not(unix))]
+    fn release(&self, _offset: usize, _size: usize) {}
 }
 
 /// Maps one file and parses its header.

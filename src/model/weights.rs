@@ -45,7 +45,7 @@ impl<'a> Loader<'a> {
         let [n_in, n_out, n_expert] = [n_in, n_out, n_expert].map(|n| n as u32);
         let matrix =
             Matrix::upload(self.gpu, name, tensor.ty, n_in, n_out, n_expert, &|e| rows(e))?;
-        self.advance(tensor.size);
+        self.loaded(tensor, tensor.size);
         Ok(matrix)
     }
 
@@ -100,7 +100,7 @@ impl<'a> Loader<'a> {
         let tensor = self.info(name)?;
         let mut values = vec![0.0; tensor.elements() as usize];
         quant::dequantise(tensor.ty, self.gguf.data(tensor), &mut values)?;
-        self.advance(tensor.size);
+        self.loaded(tensor, tensor.size);
         Ok(values)
     }
 
@@ -144,11 +144,14 @@ impl<'a> Loader<'a> {
             gate.rows as u32,
             n_expert as u32,
         )?;
-        self.advance(gate.bytes() + up.bytes());
+        self.loaded(gate.tensor, gate.bytes());
+        self.loaded(up.tensor, up.bytes());
         Ok(both)
     }
 
-    fn advance(&mut self, bytes: u64) {
+    /// Counts `bytes` of `tensor`, which is not read again, and lets go of its pages.
+    fn loaded(&mut self, tensor: &TensorInfo, bytes: u64) {
+        self.gguf.release(tensor);
         self.done += bytes;
         (self.progress)(self.done, self.total);
     }

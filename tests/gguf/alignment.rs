@@ -3,7 +3,7 @@
 use engine::gguf::write::Writer;
 use engine::{Gguf, Result};
 
-use crate::{fixture, scratch};
+use crate::{fixture, logits, scratch};
 
 /// The same model as `gguf`, to be written again.
 pub(crate) fn copy_of(gguf: &Gguf) -> Writer {
@@ -30,6 +30,7 @@ pub(crate) fn same_tensors(a: &Gguf, b: &Gguf) {
 #[test]
 fn every_legal_alignment_loads_the_same_data() -> Result<()> {
     let original = Gguf::open(fixture("tiny-qwen3.gguf"))?;
+    let expected = logits(&fixture("tiny-qwen3.gguf"))?;
     let dir = scratch("alignment");
     for power in 3..=20 {
         let alignment = 1u32 << power;
@@ -42,6 +43,9 @@ fn every_legal_alignment_loads_the_same_data() -> Result<()> {
         let copy = Gguf::open(&path)?;
         same_tensors(&original, &copy);
         assert!(copy.tensors().iter().all(|t| t.offset.is_multiple_of(alignment.into())));
+        if [8, 64, 1 << 20].contains(&alignment) {
+            assert!(logits(&path)? == expected, "logits with alignment {alignment}");
+        }
         std::fs::remove_file(path).unwrap();
     }
     Ok(())

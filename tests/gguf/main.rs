@@ -5,11 +5,15 @@ mod faults;
 mod hostile;
 mod raw;
 mod reading;
+mod release;
 mod split;
 
-use std::path::PathBuf;
+use std::{
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+};
 
-use engine::Gguf;
+use engine::{Engine, EngineOptions, Gguf, Result};
 
 /// An empty directory for the files of one test.
 fn scratch(test: &str) -> PathBuf {
@@ -25,9 +29,17 @@ fn fixture(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models").join(name)
 }
 
+/// What the engine makes of a prompt of the model at `path`.
+fn logits(path: &Path) -> Result<Vec<f32>> {
+    let mut engine = Engine::load(path, &EngineOptions::default(), &mut |_, _| ())?;
+    let mut sequence = engine.new_sequence()?;
+    engine.prefill(&mut sequence, &[72, 101, 108], &mut |_| ControlFlow::Continue(()))?;
+    engine.logits(&sequence)
+}
+
 /// Asserts that opening `path` fails with one sentence that holds all of `words`.
 #[track_caller]
-fn refused(path: impl AsRef<std::path::Path>, words: &[&str]) {
+fn refused(path: impl AsRef<Path>, words: &[&str]) {
     let error = match Gguf::open(path) {
         Ok(_) => panic!("was opened, but should be refused for {words:?}"),
         Err(error) => error.to_string(),

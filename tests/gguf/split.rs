@@ -7,7 +7,7 @@ use engine::gguf::write::Writer;
 use engine::{Gguf, Result};
 
 use crate::alignment::{copy_of, same_tensors};
-use crate::{fixture, refused, scratch};
+use crate::{fixture, logits, refused, scratch};
 
 /// Writes `model`, whose data are those of `original`, in parts and returns their paths.
 fn parts(original: &Gguf, model: &Writer, prefix: &Path, per_part: usize) -> Vec<PathBuf> {
@@ -26,6 +26,7 @@ fn split_model(test: &str) -> (Gguf, Vec<PathBuf>) {
 #[test]
 fn any_part_opens_the_whole_model() -> Result<()> {
     let (original, paths) = split_model("any-part");
+    let expected = logits(&fixture("tiny-qwen3.gguf"))?;
     for path in &paths {
         let gguf = Gguf::open(path)?;
         same_tensors(&original, &gguf);
@@ -35,6 +36,7 @@ fn any_part_opens_the_whole_model() -> Result<()> {
         }
         let total: u64 = paths.iter().map(|p| p.metadata().unwrap().len()).sum();
         assert_eq!(gguf.file_len(), total);
+        assert!(logits(path)? == expected, "logits from {}", path.display());
     }
     Ok(())
 }

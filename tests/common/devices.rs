@@ -21,10 +21,15 @@ pub(crate) fn devices() -> Vec<(&'static str, DeviceOptions)> {
         ("as it is", make(none(), false, false)),
         ("poisoned buffers", make(none(), true, false)),
         ("WebGPU defaults", make(Restrictions { webgpu_defaults: true, ..none() }, true, true)),
-        // Less than any embedding or expert tensor of the fixtures.
+        // Less than any embedding or expert tensor of the fixtures, and every kernel that has a
+        // workgroup a row folds its grid.
         (
-            "small bindings",
-            make(Restrictions { max_binding: Some(72 << 10), ..none() }, true, true),
+            "small bindings and grids",
+            make(
+                Restrictions { max_binding: Some(72 << 10), max_workgroups: Some(120), ..none() },
+                true,
+                true,
+            ),
         ),
     ]
 }

@@ -35,9 +35,17 @@ impl Drop for Temporary {
     }
 }
 
-/// `model` with every value of the tensors that `which` names multiplied by `factor`; all tensors
-/// are stored as F32.
+/// `model` with every value of the tensors that `which` names multiplied by `factor`.
 pub(crate) fn scaled(model: &Path, which: impl Fn(&str) -> bool, factor: f32) -> Temporary {
+    edited(model, |name, values| {
+        if which(name) {
+            values.iter_mut().for_each(|v| *v *= factor);
+        }
+    })
+}
+
+/// `model` with `edit` done to the values of every tensor, by name; all are stored as F32.
+pub(crate) fn edited(model: &Path, edit: impl Fn(&str, &mut [f32])) -> Temporary {
     let gguf = Gguf::open(model).unwrap();
     let mut writer = Writer::default();
     for (key, value) in gguf.metadata().iter() {
@@ -52,9 +60,7 @@ pub(crate) fn scaled(model: &Path, which: impl Fn(&str) -> bool, factor: f32) ->
         let tensor = gguf.tensor(name).unwrap();
         let mut values = vec![0.0; tensor.elements() as usize];
         dequantise(tensor.ty, gguf.data(tensor), &mut values).unwrap();
-        if which(name) {
-            values.iter_mut().for_each(|v| *v *= factor);
-        }
+        edit(name, &mut values);
         sink.write_all(bytemuck::cast_slice(&values))
     };
     writer.write(out.path(), data).unwrap();

@@ -44,6 +44,7 @@ pub(super) fn converse(
                 return Ok(());
             }
             Input::Clear => chat.clear(),
+            Input::Help => output::note(HELP),
             Input::Message(text) if text.trim().is_empty() => continue,
             Input::Message(text) => match chat.turn(text) {
                 Ok(()) if single => return Ok(()),
@@ -66,6 +67,7 @@ pub(super) fn converse(
 enum Input {
     Message(String),
     Clear,
+    Help,
     End,
 }
 
@@ -83,6 +85,7 @@ fn read(from: &mut impl BufRead) -> Result<Input> {
         return Ok(match text {
             "/bye" | "/exit" => Input::End,
             "/clear" => Input::Clear,
+            "/help" | "/?" => Input::Help,
             text => Input::Message(text.to_owned()),
         });
     };
@@ -200,8 +203,8 @@ mod tests {
     fn lines_commands_and_blocks_are_read() {
         let message = |text: &str| Input::Message(text.to_owned());
         assert_eq!(
-            all("hello\n/clear\n  /clear me \n\n/bye\nrest"),
-            [message("hello"), Input::Clear, message("/clear me"), message("")]
+            all("hello\n/clear\n  /clear me \n/help\n\n/bye\nrest"),
+            [message("hello"), Input::Clear, message("/clear me"), Input::Help, message("")]
         );
         let blocks = "\"\"\"one\n two\n\nthree\"\"\"\n\"\"\"\n/bye\n\"\"\"\n\"\"\"one line\"\"\"\n\"\"\"cut\noff";
         assert_eq!(

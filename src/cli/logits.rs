@@ -1,7 +1,12 @@
 //! `engine logits`: logits at given positions of a token list, as safetensors, for comparison
 //! with other implementations.
 
-use std::{collections::HashMap, fs, path::{Path, PathBuf}, str::FromStr};
+use std::{
+    collections::HashMap,
+    fs,
+    path::{Path, PathBuf},
+    str::FromStr,
+};
 
 use clap::Args;
 use engine::{Error, Result};

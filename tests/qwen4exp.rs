@@ -5,14 +5,22 @@ mod common;
 
 use common::{
     devices::load,
-    expected::{Expected, HIDDEN_LIMIT, Prompt},
+    edited::described,
+    expected::{Expected, FLOAT32_LIMIT, HIDDEN_LIMIT, Prompt},
 };
 use engine::{
-    Engine,
+    Engine, EngineOptions,
     gpu::{Buf, DeviceOptions, MemoryKind, Recorder},
     kv::{IndexShape, KvType},
     model::{Observer, Part, Workspace, config::LayerKind},
+    ngram::Storage,
     ops::Tensor,
+    sequence::Sequence,
+};
+use std::{
+    fs::{self, OpenOptions},
+    io::Write,
+    ops::ControlFlow,
 };
 
 const CHUNKS: [u32; 5] = [1, 3, 64, 127, 512];
@@ -130,6 +138,78 @@ fn every_stream_and_choice_however_the_prompt_is_cut() {
         }
     }
     assert_eq!(compared, CHUNKS.len() * 2 * (1 + 7 + 8 + 6 + 6 + 8));
+}
+
+/// The known slip of a converter: no layer has a ratio although there are indexers.
+#[test]
+fn ratios_that_a_converter_lost_run_sparse() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let slip = described(&expected.model, |model| {
+        model.set("qwen4exp.attention.compress_ratios", &[0i32; 8][..]);
+    });
+    let mut engine = load(slip.path(), DeviceOptions::default(), KvType::F32, 512);
+    let prompt = expected.prompts.iter().max_by_key(|p| p.ids.len()).unwrap();
+    compare_selected(&Run::new(&mut engine, &prompt.ids, 512), prompt, "without ratios");
+}
+
+fn logits(engine: &mut Engine, seq: &mut Sequence, ids: &[u32]) -> Vec<f32> {
+    engine.prefill(seq, ids, &mut |_| ControlFlow::Continue(())).unwrap();
+    engine.logits(seq).unwrap()
+}
+
+#[test]
+fn texts_that_end_inside_a_prompt() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let eos = 576;
+    let plain: Vec<u32> = (0..40).map(|i| i * 7 % 570).collect();
+    let mut ended = plain.clone();
+    for at in [0, 9, 10, 20, 22, 38] {
+        ended[at] = eos;
+    }
+    let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, 64);
+    let mut seq = engine.new_sequence().unwrap();
+    let whole = logits(&mut engine, &mut seq, &ended);
+    for chunk in [1, 2, 3, 10] {
+        let mut seq = engine.new_sequence().unwrap();
+        let mut last = Vec::new();
+        for part in ended.chunks(chunk) {
+            last = logits(&mut engine, &mut seq, part);
+        }
+        for (a, b) in last.iter().zip(&whole) {
+            assert!(f64::from((a - b).abs()) <= FLOAT32_LIMIT, "chunks of {chunk}: {a} and {b}");
+        }
+    }
+}
+
+#[test]
+fn a_table_in_memory_gives_the_same_bits() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let ids: Vec<u32> = (0..50).collect();
+    let of = |ngram| {
+        let options = EngineOptions { ngram, chunk: 64, ..EngineOptions::default() };
+        let mut engine = Engine::load(&expected.model, &options, &mut |_, _| ()).unwrap();
+        let mut seq = engine.new_sequence().unwrap();
+        logits(&mut engine, &mut seq, &ids)
+    };
+    assert_eq!(of(Storage::Disk), of(Storage::Ram));
+}
+
+#[test]
+fn a_row_that_cannot_be_read_breaks_one_sequence() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let copy = described(&expected.model, |_| ());
+    let bytes = fs::read(copy.path()).unwrap();
+    let mut engine = load(copy.path(), DeviceOptions::default(), KvType::F16, 64);
+    let mut seq = engine.new_sequence().unwrap();
+    let before = logits(&mut engine, &mut seq, &[1, 2, 3]);
+    let file = OpenOptions::new().write(true).open(copy.path()).unwrap();
+    file.set_len(100).unwrap();
+    let error = engine.decode(&mut seq, 4).unwrap_err().to_string();
+    assert!(error.contains("per_layer_token_embd"), "{error}");
+    assert!(engine.decode(&mut seq, 4).is_err(), "half a step was taken");
+    (&file).write_all(&bytes).unwrap();
+    engine.clear(&mut seq);
+    assert_eq!(logits(&mut engine, &mut seq, &[1, 2, 3]), before);
 }
 
 #[test]

@@ -35,6 +35,25 @@ impl Drop for Temporary {
     }
 }
 
+/// `model` with metadata changed by `change`.
+pub(crate) fn described(model: &Path, change: impl FnOnce(&mut Writer)) -> Temporary {
+    let gguf = Gguf::open(model).unwrap();
+    let mut writer = Writer::default();
+    for (key, value) in gguf.metadata().iter() {
+        writer.set(key, value.clone());
+    }
+    for tensor in gguf.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, tensor.shape());
+    }
+    change(&mut writer);
+    let out = Temporary::new();
+    let data = |entry: &TensorInfo, sink: &mut dyn Write| {
+        sink.write_all(gguf.data(gguf.tensor(&entry.name).unwrap()))
+    };
+    writer.write(out.path(), data).unwrap();
+    out
+}
+
 /// `model` with every value of the tensors that `which` names multiplied by `factor`.
 pub(crate) fn scaled(model: &Path, which: impl Fn(&str) -> bool, factor: f32) -> Temporary {
     edited(model, |name, values| {

@@ -94,23 +94,30 @@ impl Engine {
     /// # Errors
     /// A file that is wrong or not supported, or a device that cannot hold it.
     pub fn load(path: &Path, options: &EngineOptions, progress: Progress<'_>) -> Result<Self> {
-        let gguf = Gguf::open(path)?;
-        let mut config = ModelConfig::from_gguf(&gguf)?;
+        Self::from_gguf(&Gguf::open(path)?, options, progress)
+    }
+
+    /// Loads an opened model, which is not needed afterwards.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn from_gguf(gguf: &Gguf, options: &EngineOptions, progress: Progress<'_>) -> Result<Self> {
+        let mut config = ModelConfig::from_gguf(gguf)?;
         options.rope.apply(&mut config.rope, config.context_length)?;
-        for unused in check_tensors(&config, &gguf)? {
+        for unused in check_tensors(&config, gguf)? {
             tracing::warn!("tensor {unused} is not used");
         }
-        let vocab = VocabSource::from_gguf(&gguf)?;
+        let vocab = VocabSource::from_gguf(gguf)?;
         let tokenizer = Tokenizer::new(&vocab)?;
         let has_template = vocab.chat_template.is_some();
         let template =
             has_template.then(|| ChatTemplate::of_model(&vocab, &tokenizer)).transpose()?;
         let gpu = Gpu::open(&options.device)?;
-        let mut loader = Loader::new(&gguf, &gpu, progress);
+        let mut loader = Loader::new(gguf, &gpu, progress);
         let factors = loader.optional_values("rope_freqs.weight")?;
         let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
         let model = Model::load(&mut loader, &config)?;
-        let ngram = config.ngram().map(|_| NgramTable::open(&gguf, options.ngram)).transpose()?;
+        let ngram = config.ngram().map(|_| NgramTable::open(gguf, options.ngram)).transpose()?;
         let context = options.context.unwrap_or(config.context_length);
         let ws = Workspace::new(&gpu, &config, options.chunk.clamp(1, context.max(1)), context)?;
         Ok(Self {

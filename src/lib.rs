@@ -31,6 +31,7 @@
 //! | [`kv`] | keys, values and index keys in segments |
 //! | [`model`] | configuration, weights, state, the forward pass as a list of ops |
 //! | [`ngram`] | rows of the n-gram embedding: hashing, reading the table |
+//! | [`demo`] | the model that is part of the program |
 //! | [`engine`] | steps of sequences: prefill, decode, logits |
 //! | [`text`] | tokenizer, chat template, streaming decode, stop strings |
 //! | [`sample`] | the sampler chain |
@@ -48,6 +49,7 @@
 //! - No result depends on what a buffer held before: tests run with every buffer full of NaN.
 //! - A file, flag or request that is wrong is an [`Error`] that names it, never a panic.
 
+pub mod demo;
 pub mod engine;
 pub mod error;
 pub mod generate;

@@ -96,9 +96,9 @@ fn parse_bias(text: &str) -> std::result::Result<(u32, f32), String> {
 /// Which model, where, and how it is set up.
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
-    /// GGUF file; of a model in several files, any one
+    /// GGUF file; of a model in several files, any one [default: the demo model]
     #[arg(short, long, value_name = "FILE", env = "LLAMA_ARG_MODEL")]
-    pub(crate) model: PathBuf,
+    pub(crate) model: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceArgs,
     /// Most tokens a sequence can hold; 0: as many as the model was trained for

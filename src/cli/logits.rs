@@ -14,8 +14,13 @@ use safetensors::{Dtype, tensor::TensorView};
 
 use super::{args::ModelArgs, output, progress, report, session};
 
+/// That of `run`, without the default.
+const MODEL_HELP: &str = "GGUF file; of a model in several files, any one";
+
 /// Flags of `engine logits`.
 #[derive(Args, Debug)]
+// Logits are for comparing models: which one is not guessed.
+#[command(mut_arg("model", |model| model.required(true).help(MODEL_HELP)))]
 pub(super) struct LogitsArgs {
     /// Token ids to process
     #[arg(long, value_name = "IDS", value_delimiter = ',', required = true)]

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use engine::{
-    Engine, Error, Result,
+    Engine, Error, Gguf, Result, demo,
     generate::{FinishReason, GenerateOptions, Generation, Next},
     sample::{Sampler, SamplingParams},
     sequence::{Checkpoint, Sequence},
@@ -201,8 +201,15 @@ impl Session {
 
 /// Loads the model with a progress bar and says where it runs.
 pub(super) fn load(args: &ModelArgs) -> Result<Engine> {
+    let gguf = match &args.model {
+        Some(path) => Gguf::open(path)?,
+        None => {
+            output::note("no -m: this is the demo model, tiny and part of the program");
+            demo::open()?
+        }
+    };
     let bar = progress::loading();
-    let engine = Engine::load(&args.model, &args.options(), &mut |done, total| {
+    let engine = Engine::from_gguf(&gguf, &args.options(), &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;

@@ -22,6 +22,7 @@ pub use value::{Array, Value, ValueType};
 
 use std::collections::HashMap;
 use std::fs::{self, File};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -48,8 +49,34 @@ pub struct Gguf {
 #[derive(Debug)]
 struct Part {
     path: PathBuf,
-    file: File,
-    map: Mmap,
+    bytes: Bytes,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Map(File, Mmap),
+    Static(&'static [u8]),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Map(_, map) => map,
+            Self::Static(bytes) => bytes,
+        }
+    }
+}
+
+/// Where the blocks of a tensor lie, for reading them later.
+#[derive(Debug)]
+pub enum Origin {
+    /// In this file, from [`TensorInfo::offset`]. Unlike the map, positioned reads of a file cut
+    /// short fail without ending the process.
+    File(File),
+    /// In the program.
+    Static(&'static [u8]),
 }
 
 impl Gguf {
@@ -65,6 +92,15 @@ impl Gguf {
         let gguf = Self::join(split.open_set(part, header)?)?;
         split.check_total(path.as_ref(), gguf.tensors.len())?;
         Ok(gguf)
+    }
+
+    /// Opens a model in one file that is part of the program; errors call it `name`.
+    ///
+    /// # Errors
+    /// Bytes that break the format.
+    pub fn from_static(name: &str, bytes: &'static [u8]) -> Result<Self> {
+        let header = Header::parse(Path::new(name), bytes)?;
+        Self::join(vec![(Part { path: name.into(), bytes: Bytes::Static(bytes) }, header)])
     }
 
     fn join(set: Vec<(Part, Header)>) -> Result<Self> {
@@ -108,30 +144,24 @@ impl Gguf {
     /// The blocks of a tensor of this model, read in place. Empty for a tensor of another model
     /// whose range does not exist here.
     pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
-        let range = usize::try_from(tensor.offset).ok().and_then(|start| {
-            let size = usize::try_from(tensor.size).ok()?;
-            Some(start..start.checked_add(size)?)
-        });
-        self.parts
-            .get(tensor.part)
-            .zip(range)
-            .and_then(|(part, range)| part.map.get(range))
-            .unwrap_or_default()
+        self.parts.get(tensor.part).and_then(|part| blocks(&part.bytes, tensor)).unwrap_or_default()
     }
 
-    /// The file that holds a tensor of this model, for positioned reads, and its path. Unlike the
-    /// map, reads of a file cut short fail without ending the process.
+    /// Where a tensor of this model lies, and the path of that file.
     ///
     /// # Errors
     /// [`Error::Model`] for a tensor of another model, [`Error::Io`] when the system has no
     /// descriptor left.
-    pub fn file_of(&self, tensor: &TensorInfo) -> Result<(&Path, File)> {
-        let part = self
-            .parts
-            .get(tensor.part)
-            .ok_or_else(|| Error::Model(format!("tensor `{}` is of another model", tensor.name)))?;
-        let file = part.file.try_clone().map_err(|e| Error::io(&part.path, e))?;
-        Ok((&part.path, file))
+    pub fn origin(&self, tensor: &TensorInfo) -> Result<(&Path, Origin)> {
+        let foreign = || Error::Model(format!("tensor `{}` is of another model", tensor.name));
+        let part = self.parts.get(tensor.part).ok_or_else(foreign)?;
+        let origin = match &part.bytes {
+            Bytes::Map(file, _) => {
+                Origin::File(file.try_clone().map_err(|e| Error::io(&part.path, e))?)
+            }
+            Bytes::Static(bytes) => Origin::Static(blocks(bytes, tensor).ok_or_else(foreign)?),
+        };
+        Ok((&part.path, origin))
     }
 
     /// Lets go of the pages of a tensor's data that were read: they leave this process's resident
@@ -150,7 +180,7 @@ impl Gguf {
 
     /// Bytes of all parts together.
     pub fn file_len(&self) -> u64 {
-        self.parts.iter().map(|part| part.map.len() as u64).sum()
+        self.parts.iter().map(|part| part.bytes.len() as u64).sum()
     }
 }
 
@@ -158,9 +188,10 @@ impl Part {
     #[cfg(unix)]
     fn release(&self, offset: usize, size: usize) {
         use memmap2::UncheckedAdvice::DontNeed;
+        let Bytes::Map(_, map) = &self.bytes else { return };
         // SAFETY: the map is read-only and backed by the file, so a page that is dropped reads
         // the same when it is touched again.
-        let advised = unsafe { self.map.unchecked_advise_range(DontNeed, offset, size) };
+        let advised = unsafe { map.unchecked_advise_range(DontNeed, offset, size) };
         if let Err(error) = advised {
             tracing::debug!("{}: pages stay resident: {error}", self.path.display());
         }
@@ -169,6 +200,13 @@ impl Part {
     /// Other systems trim the resident set by themselves.
     #[cfg(not(unix))]
     fn release(&self, _offset: usize, _size: usize) {}
+}
+
+/// The blocks of `tensor` among the bytes of its part.
+fn blocks<'a>(part: &'a [u8], tensor: &TensorInfo) -> Option<&'a [u8]> {
+    let start = usize::try_from(tensor.offset).ok()?;
+    let size = usize::try_from(tensor.size).ok()?;
+    part.get(start..start.checked_add(size)?)
 }
 
 /// Maps one file and parses its header.
@@ -197,5 +235,5 @@ fn open_part(path: &Path) -> Result<(Part, Header)> {
         ));
     }
     let header = Header::parse(path, &map)?;
-    Ok((Part { path: path.to_owned(), file, map }, header))
+    Ok((Part { path: path.to_owned(), bytes: Bytes::Map(file, map) }, header))
 }

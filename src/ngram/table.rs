@@ -6,9 +6,11 @@ use super::{
 };
 use crate::{
     Error, Gguf, Result,
+    gguf::Origin,
     quant::{BlockType, dequantise},
 };
 use std::{
+    borrow::Cow,
     fs::File,
     io::{Read, Seek, SeekFrom},
     path::{Path, PathBuf},
@@ -51,12 +53,12 @@ pub(super) struct Rows {
 enum Source {
     /// The table begins at a byte of the file.
     File(File, u64),
-    Memory(Vec<u8>),
+    Memory(Cow<'static, [u8]>),
 }
 
 impl NgramTable {
     /// The table of an opened model, in whichever part it lies. With [`Storage::Ram`] all of it is
-    /// read now.
+    /// read now. A table that is part of the program is used where it is.
     ///
     /// # Errors
     /// [`Error::Model`] when there is no table or its type is not supported; a file that cannot be
@@ -71,10 +73,13 @@ impl NgramTable {
         let (Ok(width), Some(row_bytes)) = (usize::try_from(width), bytes) else {
             return Err(wrong(format!("has rows of {width} values, too long for this system")));
         };
-        let (path, file) = gguf.file_of(tensor)?;
-        let source = match storage {
-            Storage::Disk => Source::File(file, tensor.offset),
-            Storage::Ram => Source::Memory(load(file, path, tensor.offset, tensor.size)?),
+        let (path, origin) = gguf.origin(tensor)?;
+        let source = match (origin, storage) {
+            (Origin::Static(bytes), _) => Source::Memory(bytes.into()),
+            (Origin::File(file), Storage::Disk) => Source::File(file, tensor.offset),
+            (Origin::File(file), Storage::Ram) => {
+                Source::Memory(load(file, path, tensor.offset, tensor.size)?.into())
+            }
         };
         let path = path.to_owned();
         let rows = Arc::new(Rows { source, path, ty: tensor.ty, count, width, row_bytes });
@@ -94,11 +99,11 @@ impl NgramTable {
         self.rows.width
     }
 
-    /// Bytes of memory that the table takes.
+    /// Bytes of memory taken for the table.
     pub fn resident_bytes(&self) -> u64 {
         match &self.rows.source {
-            Source::File(..) => 0,
-            Source::Memory(bytes) => bytes.len() as u64,
+            Source::File(..) | Source::Memory(Cow::Borrowed(_)) => 0,
+            Source::Memory(Cow::Owned(bytes)) => bytes.len() as u64,
         }
     }
 

@@ -8,7 +8,7 @@ use crate::{
         AdapterReport, Counters, DeviceOptions, Gpu, MemoryReport, Pace, Profile, Readback,
         Recorder, Recording,
     },
-    kv::KvType,
+    kv::{AttentionReads, KvType},
     model::{
         Model, ModelConfig, Observer, RopeOverride, Workspace,
         tensors::check_tensors,
@@ -79,6 +79,7 @@ pub struct Engine {
     context: u32,
     cache: (KvType, KvType),
     profile: Option<Profile>,
+    reads: AttentionReads,
     pace: Pace,
 }
 
@@ -126,6 +127,7 @@ impl Engine {
             rope: RopeTable::new(frequencies, magnitude),
             cache: (options.cache_k, options.cache_v),
             profile: options.profile.then(Profile::default),
+            reads: AttentionReads::default(),
             pace: Pace::default(),
             gpu,
             config,
@@ -192,6 +194,11 @@ impl Engine {
     /// Times by op so far, when measured.
     pub fn profile(&self) -> Option<&Profile> {
         self.profile.as_ref()
+    }
+
+    /// What attention has read so far.
+    pub fn attention_reads(&self) -> &AttentionReads {
+        &self.reads
     }
 
     /// An empty sequence.
@@ -407,6 +414,7 @@ impl Engine {
         }
         self.submit(last, n)?;
         seq.broken = false;
+        seq.state.count_reads(seq.tokens.len() as u32, n, &mut self.reads);
         seq.tokens.extend_from_slice(tokens);
         Ok(())
     }

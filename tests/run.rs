@@ -69,6 +69,7 @@ fn the_report_has_exactly_these_fields() {
             "seed",
             "timings",
             "memory",
+            "attention",
             "paths",
             "device"
         ]
@@ -94,6 +95,14 @@ fn the_report_has_exactly_these_fields() {
         assert!(host("peak") >= host("resident") && host("resident") > host("files"));
     }
     assert!(!report["paths"].as_array().unwrap().is_empty());
+    // Queries 1 to 28 of each attention layer, the last token's logits being enough.
+    let reads = &report["attention"];
+    let queries = reads["full_queries"].as_u64().unwrap();
+    assert!(queries > 0 && queries.is_multiple_of(28));
+    assert_eq!(reads["sparse_queries"], 0);
+    assert_eq!(reads["most_tokens"], 28);
+    assert_eq!(reads["average_tokens"], 14.5);
+    assert_eq!(reads["tokens"], 29 * queries / 2);
 }
 
 #[test]

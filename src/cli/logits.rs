@@ -97,7 +97,7 @@ pub(super) fn run(args: &LogitsArgs) -> Result<()> {
     bar.finish_and_clear();
     write(&args.output, &logits, &positions, vocab)?;
     if let Some(profile) = engine.profile() {
-        output::note(report::profile(profile));
+        output::note(report::profile(profile, engine.attention_reads()));
     }
     Ok(())
 }

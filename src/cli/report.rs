@@ -6,6 +6,7 @@ use std::{fmt::Write, time::Duration};
 use engine::{
     generate::FinishReason,
     gpu::{AdapterReport, MemoryReport, Profile},
+    kv::AttentionReads,
 };
 use serde::Serialize;
 
@@ -25,6 +26,7 @@ pub(super) struct Report<'a> {
     seed: u64,
     timings: Timings,
     memory: Memory,
+    attention: Attention<'a>,
     paths: Vec<String>,
     device: &'a AdapterReport,
 }
@@ -35,6 +37,14 @@ struct Memory {
     device: MemoryReport,
     /// Nothing where the system does not tell.
     host: Option<HostMemory>,
+}
+
+/// What attention has read since the model was loaded.
+#[derive(Serialize)]
+struct Attention<'a> {
+    #[serde(flatten)]
+    reads: &'a AttentionReads,
+    average_tokens: f64,
 }
 
 #[derive(Serialize)]
@@ -77,6 +87,7 @@ impl Timings {
 
 impl<'a> Report<'a> {
     pub(super) fn new(session: &'a Session, done: &'a Completion) -> Self {
+        let reads = session.engine.attention_reads();
         Self {
             tokens: &done.tokens,
             text: &done.text,
@@ -86,6 +97,7 @@ impl<'a> Report<'a> {
             seed: done.seed,
             timings: Timings::new(session.load, done),
             memory: Memory { device: session.engine.memory(), host: HostMemory::now() },
+            attention: Attention { reads, average_tokens: reads.average_tokens() },
             paths: session.engine.paths(),
             device: session.engine.device().0,
         }
@@ -119,8 +131,8 @@ pub(super) fn summary(load: Duration, done: &Completion) -> String {
     )
 }
 
-/// Time per op, the longest first.
-pub(super) fn profile(profile: &Profile) -> String {
+/// Time per op, the longest first; then what attention has read.
+pub(super) fn profile(profile: &Profile, reads: &AttentionReads) -> String {
     let total = profile.ops.values().fold(0.0, |sum, op| sum + op.ns);
     let mut rows: Vec<_> = profile.ops.iter().collect();
     rows.sort_by(|a, b| b.1.ns.total_cmp(&a.1.ns).then(a.0.cmp(b.0)));
@@ -134,5 +146,16 @@ pub(super) fn profile(profile: &Profile) -> String {
         row(name, op.count, op.ns);
     }
     row("total", profile.ops.values().map(|op| op.count).sum(), total);
+    let _ = writeln!(
+        table,
+        "attention: {:.1} tokens a query on average, {} at most, of {} queries {} sparse; \
+         {} bytes of keys and values, {} of pooled keys",
+        reads.average_tokens(),
+        reads.most_tokens,
+        reads.full_queries + reads.sparse_queries,
+        reads.sparse_queries,
+        reads.kv_bytes,
+        reads.pooled_bytes,
+    );
     table
 }

@@ -129,6 +129,6 @@ fn open(args: &RunArgs) -> Result<Session> {
 /// Prints the table of `--profile`.
 fn finish(args: &RunArgs, session: &Session) {
     if let Some(profile) = session.engine.profile().filter(|_| args.model.profile) {
-        output::note(report::profile(profile));
+        output::note(report::profile(profile, session.engine.attention_reads()));
     }
 }

@@ -148,14 +148,17 @@ impl IndexLayer {
                     self.shape.ratio
                 )));
             }
-            let bytes =
-                |keys: u32| self.element.bytes(u64::from(keys) * u64::from(self.shape.head_dim));
             let blocks = (tokens / self.shape.ratio).next_multiple_of(TILE);
-            let raw = gpu.alloc("index keys", bytes(tokens), MemoryKind::Kv)?;
-            let pooled = gpu.alloc("pooled index keys", bytes(blocks), MemoryKind::Kv)?;
+            let raw = gpu.alloc("index keys", self.bytes(tokens), MemoryKind::Kv)?;
+            let pooled = gpu.alloc("pooled index keys", self.bytes(blocks), MemoryKind::Kv)?;
             self.segments.push(IndexSegment { raw, pooled, first, tokens });
         }
         Ok(())
+    }
+
+    /// Bytes of `keys` keys, raw or pooled.
+    pub fn bytes(&self, keys: u32) -> u64 {
+        self.element.bytes(u64::from(keys) * u64::from(self.shape.head_dim))
     }
 
     /// The segments, by position.

@@ -153,6 +153,12 @@ impl KvLayer {
         Ok(KvSpan { from: of(first) as u32, to: of(last) as u32 + 1 })
     }
 
+    /// Bytes of a token's keys and values.
+    pub fn bytes_per_token(&self) -> u64 {
+        let values = u64::from(self.n_kv) * u64::from(self.head_dim);
+        self.k_type.bytes(values) + self.v_type.bytes(values)
+    }
+
     /// Tokens there is room for.
     pub fn capacity(&self) -> u32 {
         self.segments.last().map_or(0, |s| s.first + s.tokens)

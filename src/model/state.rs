@@ -4,7 +4,7 @@ use super::config::{LayerKind, ModelConfig};
 use crate::{
     Result,
     gpu::{Gpu, MemoryKind},
-    kv::{IndexLayer, KvLayer, KvSpan, KvType},
+    kv::{AttentionReads, IndexLayer, KvLayer, KvSpan, KvType},
     ops::Tensor,
 };
 
@@ -111,6 +111,15 @@ impl SequenceState {
             LayerState::Attention(_) => None,
         });
         recurrent.flatten().chain(&self.ngram_tail)
+    }
+
+    /// Adds what the attention layers read for `n` tokens from position `first` on.
+    pub fn count_reads(&self, first: u32, n: u32, reads: &mut AttentionReads) {
+        for layer in &self.layers {
+            if let LayerState::Attention(AttentionState { kv, index }) = layer {
+                reads.add(kv, index.as_ref(), first, n);
+            }
+        }
     }
 
     /// A copy of the part of fixed size.

@@ -266,6 +266,53 @@ fn other_sizes() {
     });
 }
 
+/// A decode step is recorded once: what it does follows from what the host writes.
+#[test]
+fn one_recording_serves_every_position() {
+    each_device(|t| {
+        let (inputs, tokens, d) = (Inputs::new(SHAPE, 13, 150), 150, SHAPE.head_dim as usize);
+        let want = inputs.run(t, KvType::F16, (tokens, tokens), 256, SCORES).chosen;
+        let heads = SHAPE.heads as usize;
+        let mut seq = Sequence::new(t, SHAPE, KvType::F16, 256);
+        seq.kv.ensure(&t.gpu, tokens, 1 << 20).unwrap();
+        seq.index.follow(&t.gpu, &seq.kv).unwrap();
+        let rope = RopeTable::new(inputs.frequencies(), 1.0);
+        let (table, blocks) = (rope.tensor(&t.gpu, 1).unwrap(), rope.tensor(&t.gpu, 1).unwrap());
+        let (q, key, turned) = (t.scratch(1, heads * d), t.scratch(1, d), t.scratch(1, heads * d));
+        let (q_norm, k_norm) = (t.upload(&inputs.q_norm, d), t.upload(&inputs.k_norm, d));
+        let norm = |gamma| HeadNorm { gamma, eps: EPS as f32 };
+        let rotation = |table| Rotation { table, kind: KIND };
+        let position_t = t.upload_words(&[0]);
+        let span = seq.kv.span(0, 1).unwrap();
+        let step = IndexStep { layer: &seq.index, positions: &position_t, span };
+        let selection = Selection::new(&t.gpu, SHAPE, 1).unwrap();
+        let scratch = SelectScratch::new(&t.gpu, SHAPE, 1, tokens).unwrap();
+        let mut rec = Recorder::new(&t.gpu);
+        index_write::record(&mut rec, &key, norm(&k_norm), rotation(&blocks), step, 1).unwrap();
+        let each = Heads { count: SHAPE.heads, stride: SHAPE.head_dim };
+        let q_norm = Some(norm(&q_norm));
+        qk_rope::record(&mut rec, (&q, each), q_norm, rotation(&table), &turned, 1).unwrap();
+        record(&mut rec, &turned, step, &scratch, &selection, 1).unwrap();
+        let recording = rec.finish().unwrap();
+        for (position, want) in (0..tokens).zip(&want) {
+            let row =
+                |all: &[f32], width: usize| all[position as usize * width..][..width].to_vec();
+            let upload = |to: &Buf, values: &[f32]| {
+                t.gpu.upload(to, 0, bytemuck::cast_slice(values)).unwrap();
+            };
+            upload(&q.buf, &row(&inputs.q, heads * d));
+            upload(&key.buf, &row(&inputs.keys, d));
+            t.gpu.upload(&position_t, 0, &position.to_le_bytes()).unwrap();
+            rope.write(&t.gpu, position, 1, &table).unwrap();
+            let block = position / SHAPE.ratio * SHAPE.ratio;
+            rope.write_every(&t.gpu, block, SHAPE.ratio, 1, &blocks).unwrap();
+            t.gpu.submit(&recording).unwrap();
+            let got = t.read_words(&selection.blocks, want.len().max(1));
+            assert!(got[..want.len()] == want[..], "position {position}");
+        }
+    });
+}
+
 #[test]
 fn two_sequences_select_as_if_alone() {
     each_device(|t| {

@@ -53,7 +53,7 @@ fn scratch(name: &str) -> PathBuf {
 fn wrong_usage_is_status_2_and_named() {
     refused(&[], 2, "Usage");
     refused(&["what"], 2, "what");
-    refused(&["run", "-p", "hi"], 2, "--model");
+    refused(&["logits", "--tokens", "1", "-o", "/nowhere/x"], 2, "--model");
     let wrong: &[(&[&str], &str)] = &[
         (&["--no-such-flag"], "--no-such-flag"),
         (&["-xyz"], "-xyz"),

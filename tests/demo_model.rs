@@ -136,11 +136,3 @@ fn a_model_of_the_environment_comes_first() {
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr.contains("/nowhere/model.gguf") && !stderr.contains("demo"), "{stderr}");
 }
-
-/// Logits are for comparing models: which one is not guessed.
-#[test]
-fn logits_need_a_model() {
-    let output = command(&["logits", "--tokens", "1", "-o", "/nowhere/x"], None);
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("--model"));
-}

@@ -50,6 +50,11 @@ fn slot_of(expert: u32) -> u32 {
     return before.x + before.y + before.z + before.w;
 }
 
+// exp(x); NaN stays NaN, of which some drivers make a number.
+fn exp_or_nan(x: f32) -> f32 {
+    return select(exp(x), x, (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u);
+}
+
 @compute @workgroup_size(WG)
 fn main(
     lane: Lane,
@@ -76,11 +81,11 @@ fn main(
     let best = chosen[0];
     var sum = 0.0;
     for (var expert = lane.local; expert < p.experts; expert += WG) {
-        sum += exp(logits[token * p.experts + expert] - best);
+        sum += exp_or_nan(logits[token * p.experts + expert] - best);
     }
     let all = workgroup_sum(sum, lane);
     var picked = 0.0;
-    for (var slot = 0u; slot < SLOTS; slot++) { picked += exp(chosen[slot] - best); }
+    for (var slot = 0u; slot < SLOTS; slot++) { picked += exp_or_nan(chosen[slot] - best); }
     let share = p.scale / (all * max(picked / all, 6.103515625e-5));
     for (var slot = lane.local; slot < SLOTS; slot += WG) {
         weights[token * SLOTS + slot] = exp(chosen[slot] - best) * share;

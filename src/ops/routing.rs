@@ -148,17 +148,19 @@ mod tests {
     }
 
     #[test]
-    fn nan_gives_ids_in_range_and_nan_weights() {
+    fn unusable_logits_give_ids_in_range_and_nan_weights() {
         each_device(|t| {
-            let mut logits = random(9, 3 * 20);
+            let mut logits = random(9, 4 * 20);
             logits[..20].fill(f32::NAN);
             logits[25] = f32::NAN;
+            logits[47] = f32::INFINITY;
             let (ids, weights) = route(t, &logits, 20, 6);
             assert!(ids.iter().all(|i| *i < 20), "{ids:?}");
             assert_eq!(ids[..6], [0, 1, 2, 3, 4, 5]);
             assert!(!ids[6..12].contains(&5), "{ids:?}");
-            assert!(weights[..12].iter().all(|w| w.is_nan()), "{weights:?}");
-            assert!(weights[12..].iter().all(|w| w.is_finite()), "{weights:?}");
+            assert_eq!(ids[12], 7);
+            assert!(weights[..18].iter().all(|w| w.is_nan()), "{weights:?}");
+            assert!(weights[18..].iter().all(|w| w.is_finite()), "{weights:?}");
         });
     }
 

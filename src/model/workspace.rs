@@ -45,12 +45,8 @@ pub struct IndexerSpace {
 pub struct NgramSpace {
     /// Rows of the table, those of a token side by side.
     pub rows: Tensor,
-    /// A key for every stream.
-    pub key: Tensor,
     /// The value.
     pub value: Tensor,
-    /// Gated values after norm: the convolution's input.
-    pub normed: Tensor,
 }
 
 /// Scratch of softmax attention.
@@ -261,9 +257,7 @@ impl Workspace {
             None => None,
             Some(ngram) => Some(NgramSpace {
                 rows: scratch("ngram rows", ngram.width())?,
-                key: scratch("ngram key", x.width)?,
                 value: scratch("ngram value", config.n_embd)?,
-                normed: scratch("ngram normed", x.width)?,
             }),
         };
         Ok(Self {

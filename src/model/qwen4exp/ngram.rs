@@ -1,7 +1,12 @@
 //! The n-gram embedding (spec/architectures.md 4.5.3). The host hashes and reads the rows
 //! ([`crate::ngram`]); they arrive in `ws.ngram.rows`.
 
-use super::super::{SequenceState, weights::Loader, workspace::Step};
+use super::super::{
+    SequenceState,
+    weights::Loader,
+    workspace::{Step, StreamSpace},
+};
+use super::hyper::streams;
 use crate::{
     Error, Result,
     gpu::Recorder,
@@ -49,10 +54,12 @@ impl NgramEmbedding {
         let (Some(ngram), Some(s), Some(tail)) = parts else {
             return Err(Error::Model("workspace or state without an n-gram embedding".into()));
         };
-        product::record(rec, "ple_key", &self.key, &s.rows, &s.key, n, Epilogue::Store)?;
+        // The streams' own scratch is free: they are normed again after this.
+        let StreamSpace { gates: key, normed, .. } = streams(ws)?;
+        product::record(rec, "ple_key", &self.key, &s.rows, key, n, Epilogue::Store)?;
         product::record(rec, "ple_value", &self.value, &s.rows, &s.value, n, Epilogue::Store)?;
-        let (x, normed) = (&ws.x, &s.normed);
-        ple_gate::record(rec, &s.key, &s.value, &self.norms, x, normed, n, config.eps)?;
+        let x = &ws.x;
+        ple_gate::record(rec, key, &s.value, &self.norms, x, normed, n, config.eps)?;
         causal_conv::record_add(rec, normed, &self.conv, ngram.size, tail, x, n)
     }
 }

@@ -1,21 +1,24 @@
 //! The engine: a model on a device, and the steps that sequences take through it. One narrow
 //! interface for the command line, the server, benches and tests.
 
+mod options;
+
+pub use options::EngineOptions;
+
 use crate::{
     Error, Result,
     gguf::Gguf,
     gpu::{
-        AdapterReport, Counters, DeviceOptions, Gpu, MemoryReport, Pace, Profile, Readback,
-        Recorder, Recording,
+        AdapterReport, Counters, Gpu, MemoryReport, Pace, Profile, Readback, Recorder, Recording,
     },
     kv::{AttentionReads, KvType},
     model::{
-        Model, ModelConfig, Observer, RopeOverride, Workspace,
+        Model, ModelConfig, Observer, Workspace,
         tensors::check_tensors,
         weights::{Loader, Progress},
         workspace::Step,
     },
-    ngram::{NgramTable, Pending, Storage},
+    ngram::{NgramTable, Pending},
     ops::{Tensor, argmax, rope::RopeTable},
     sample::PartialSampling,
     sequence::{Checkpoint, Sequence, StepShape},
@@ -25,42 +28,6 @@ use std::{
     ops::{ControlFlow, Range},
     path::Path,
 };
-
-/// How to load a model.
-#[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// Which device, and how.
-    pub device: DeviceOptions,
-    /// Tokens a sequence can hold; none: the trained context.
-    pub context: Option<u32>,
-    /// Tokens of a prefill step.
-    pub chunk: u32,
-    /// Type of the cached keys.
-    pub cache_k: KvType,
-    /// Type of the cached values.
-    pub cache_v: KvType,
-    /// Measure every op.
-    pub profile: bool,
-    /// What to change about rotary embedding.
-    pub rope: RopeOverride,
-    /// Where the rows of an n-gram table are read from.
-    pub ngram: Storage,
-}
-
-impl Default for EngineOptions {
-    fn default() -> Self {
-        Self {
-            device: DeviceOptions::default(),
-            context: None,
-            chunk: 512,
-            cache_k: KvType::F16,
-            cache_v: KvType::F16,
-            profile: false,
-            rope: RopeOverride::default(),
-            ngram: Storage::default(),
-        }
-    }
-}
 
 /// A model on a device.
 pub struct Engine {

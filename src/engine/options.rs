@@ -1,0 +1,39 @@
+//! What can be chosen when a model is loaded.
+
+use crate::{gpu::DeviceOptions, kv::KvType, model::RopeOverride, ngram::Storage};
+
+/// How to load a model.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Which device, and how.
+    pub device: DeviceOptions,
+    /// Tokens a sequence can hold; none: the trained context.
+    pub context: Option<u32>,
+    /// Tokens of a prefill step.
+    pub chunk: u32,
+    /// Type of the cached keys.
+    pub cache_k: KvType,
+    /// Type of the cached values.
+    pub cache_v: KvType,
+    /// Measure every op.
+    pub profile: bool,
+    /// What to change about rotary embedding.
+    pub rope: RopeOverride,
+    /// Where the rows of an n-gram table are read from.
+    pub ngram: Storage,
+}
+
+impl Default for EngineOptions {
+    fn default() -> Self {
+        Self {
+            device: DeviceOptions::default(),
+            context: None,
+            chunk: 512,
+            cache_k: KvType::F16,
+            cache_v: KvType::F16,
+            profile: false,
+            rope: RopeOverride::default(),
+            ngram: Storage::default(),
+        }
+    }
+}

@@ -13,7 +13,11 @@ use engine::{
     gpu::{DeviceOptions, Gpu, MemoryKind, Recorder},
     kv::{IndexLayer, IndexShape, IndexStep, KvLayer, KvStep, KvType},
     ops::{
-        Tensor, attention::AttentionScratch, select_blocks, sparse_attention, top_blocks::Selection,
+        Tensor,
+        attention::AttentionScratch,
+        select_blocks,
+        sparse_attention::{self, GatherScratch},
+        top_blocks::Selection,
     },
 };
 use timing::{range, spread};
@@ -63,6 +67,7 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
     let selection = Selection::new(gpu, SHAPE, n)?;
     let select_scratch = select_blocks::SelectScratch::new(gpu, SHAPE, n, depth)?;
     let scratch = AttentionScratch::new(gpu, N_HEAD, HEAD_DIM, n)?;
+    let gathered = GatherScratch::new(gpu, SHAPE, N_KV, HEAD_DIM)?;
 
     let mut rec = Recorder::new(gpu);
     let step = IndexStep { layer: &index, positions, span };
@@ -71,7 +76,17 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
     let mut rec = Recorder::new(gpu);
     let step = KvStep { layer: &kv, positions, span };
     let chosen = (&selection, SHAPE);
-    sparse_attention::record(&mut rec, &q, None, step, chosen, &scratch, &out, n, 0.0625)?;
+    sparse_attention::record(
+        &mut rec,
+        &q,
+        None,
+        step,
+        chosen,
+        (&scratch, &gathered),
+        &out,
+        n,
+        0.0625,
+    )?;
     let attend = rec.finish()?;
     for (name, recording) in [("select", select), ("attend", attend)] {
         let seconds = timing::seconds(gpu, &recording, &out)?;

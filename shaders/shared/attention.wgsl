@@ -55,6 +55,22 @@ struct Params {
 
 #if sparse
 #import shared/selected
+
+// Keys of the segment in the list of query `token`.
+fn visible(token: u32) -> u32 {
+    let query = p.first + token;
+    let end = listed_before(query, p.segment_first + p.segment_tokens);
+    return end - listed_before(query, p.segment_first);
+}
+
+fn key_row(at: Place, key: u32) -> u32 {
+    return listed_position(p.first + at.token, at.listed + key) - p.segment_first;
+}
+
+// Every key of the workgroup's split, since that has one query.
+fn row_visible(at: Place, row: u32) -> u32 {
+    return select(0u, at.end, row_exists(at, row));
+}
 #else
 // Keys of the segment at or before the position of query `token`.
 fn visible(token: u32) -> u32 {
@@ -97,7 +113,7 @@ fn place_of(group: u32) -> Place {
     let begin = min(split * share, seen);
     let end = min(begin + share, seen);
 #if sparse
-    let listed = listed_before(token, p.segment_first);
+    let listed = listed_before(p.first + token, p.segment_first);
     return Place(kv_head, token, block * HEADS, split, begin, end, listed);
 #else
     return Place(kv_head, token, block * HEADS, split, begin, end);

@@ -106,6 +106,11 @@ impl KvLayer {
         Ok(Self { segments, k_type, v_type, n_kv, head_dim, first: FIRST.min(largest), largest })
     }
 
+    /// The same heads and types over one segment.
+    pub(crate) fn over(&self, segment: KvSegment) -> Self {
+        Self { segments: vec![segment], ..self.clone() }
+    }
+
     /// Segments of `tokens` (a power of two) each, so that tests cross their borders.
     #[cfg(test)]
     pub(crate) fn with_segments_of(mut self, tokens: u32) -> Self {

@@ -110,8 +110,8 @@ impl Attention {
             (Some(indexer), Some(keys), Some(space)) => {
                 indexer.record(rec, step, keys, cache)?;
                 let chosen = (&space.selection, keys.shape());
-                let (q, partial, out) = (&s.q, &s.partial, &s.out);
-                sparse_attention::record(rec, q, gate, cache, chosen, partial, out, n, scale)?;
+                let (q, scratch, out) = (&s.q, (&s.partial, &space.gathered), &s.out);
+                sparse_attention::record(rec, q, gate, cache, chosen, scratch, out, n, scale)?;
             }
             _ => return Err(Error::Model("attention whose state is of another kind".into())),
         }

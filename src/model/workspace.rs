@@ -8,7 +8,8 @@ use crate::{
     kv::KvSpan,
     ops::{
         Routing, Tensor, attention::AttentionScratch, experts::ExpertScratch,
-        gated_delta::GatedDeltaScratch, select_blocks::SelectScratch, top_blocks::Selection,
+        gated_delta::GatedDeltaScratch, select_blocks::SelectScratch,
+        sparse_attention::GatherScratch, top_blocks::Selection,
     },
 };
 
@@ -38,6 +39,8 @@ pub struct IndexerSpace {
     pub scratch: SelectScratch,
     /// The blocks each query of the step reads, of the layer recorded last.
     pub selection: Selection,
+    /// The keys and values that one query reads.
+    pub gathered: GatherScratch,
 }
 
 /// Scratch of the n-gram embedding, and the rows that the host writes in the middle of a step.
@@ -250,6 +253,7 @@ impl Workspace {
                     k: scratch("indexer k", shape.head_dim)?,
                     scratch: SelectScratch::new(gpu, shape, rows, context)?,
                     selection: Selection::new(gpu, shape, rows)?,
+                    gathered: GatherScratch::new(gpu, shape, config.n_kv, config.head_dim)?,
                 })
             }
         };

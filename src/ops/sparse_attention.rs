@@ -2,9 +2,10 @@
 //! [`super::attention`], whose kernels it shares: equal to it while all blocks are selected
 //! (spec/architectures.md 4.5.4).
 //!
-//! The kernels look up each key in the query's selection: no mask and no copies, whatever the
-//! context. What a query reads depends on the budget alone: a segment is one contiguous part of
-//! the ascending list, and workgroups for segments without any of it end at once.
+//! A step of one token gathers the rows of its list first, each once for all heads: a copy a
+//! segment, then attention over the copy in one piece. A longer step has a list for each query;
+//! there the kernels look up each key in it, with no mask and no copies. What a query reads
+//! depends on the budget alone: a segment owns one contiguous part of the ascending list.
 
 use super::{
     Tensor,
@@ -13,9 +14,54 @@ use super::{
 };
 use crate::{
     Error, Result,
-    gpu::Recorder,
-    kv::{IndexShape, KvStep},
+    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    kv::{IndexShape, KvSegment, KvSpan, KvStep, KvType},
+    shader::Variant,
 };
+
+/// Workgroups that gather rows.
+const WORKGROUPS: u32 = 256;
+
+/// Room for the keys and values that one query attends to; any number of layers and recordings
+/// may share it, one after the other.
+#[derive(Clone, Debug)]
+pub struct GatherScratch {
+    k: Buf,
+    v: Buf,
+    /// u32: the last row's place.
+    last: Buf,
+    tokens: u32,
+}
+
+impl GatherScratch {
+    /// For layers of `n_kv` key-value heads of `head_dim` values of any type.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when they exceed a binding or memory is short.
+    pub fn new(gpu: &Gpu, shape: IndexShape, n_kv: u32, head_dim: u32) -> Result<Self> {
+        let tokens = shape.budget + shape.ratio;
+        let values = u64::from(tokens) * u64::from(n_kv) * u64::from(head_dim);
+        let alloc = |label, bytes| gpu.alloc(label, bytes, MemoryKind::Scratch);
+        Ok(Self {
+            k: alloc("gathered keys", KvType::F32.bytes(values))?,
+            v: alloc("gathered values", KvType::F32.bytes(values))?,
+            last: alloc("gathered", 4)?,
+            tokens,
+        })
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, bytemuck::NoUninit)]
+struct Params {
+    groups: u32,
+    shift: u32,
+    most: u32,
+    segment_first: u32,
+    segment_tokens: u32,
+    k_row: u32,
+    v_row: u32,
+}
 
 /// [`attention::record`] of each query over the blocks that `selection` names for it and the
 /// tokens past the last complete block.
@@ -29,7 +75,7 @@ pub fn record(
     gate: Option<Gate<'_>>,
     step: KvStep<'_>,
     (selection, shape): (&Selection, IndexShape),
-    scratch: &AttentionScratch,
+    (scratch, gathered): (&AttentionScratch, &GatherScratch),
     out: &Tensor,
     n: u32,
     scale: f32,
@@ -42,8 +88,55 @@ pub fn record(
             shape.most()
         )));
     }
-    let selected = Some((selection, shape));
-    attention::record_seen(rec, q, gate, step, selected, scratch, out, n, scale)
+    if n > 1 {
+        let selected = Some((selection, shape));
+        return attention::record_seen(rec, q, gate, step, selected, scratch, out, n, scale);
+    }
+    gather(rec, step, (selection, shape), gathered)?;
+    let (k, v) = (gathered.k.clone(), gathered.v.clone());
+    let layer = step.layer.over(KvSegment { k, v, first: 0, tokens: gathered.tokens });
+    let span = KvSpan { from: 0, to: 1 };
+    let step = KvStep { layer: &layer, positions: &gathered.last, span };
+    attention::record(rec, q, gate, step, scratch, out, n, scale)
+}
+
+/// Copies the rows that the step's one query attends to.
+fn gather(
+    rec: &mut Recorder,
+    step: KvStep<'_>,
+    (selection, shape): (&Selection, IndexShape),
+    gathered: &GatherScratch,
+) -> Result<()> {
+    let layer = step.layer;
+    let values = u64::from(layer.n_kv()) * u64::from(layer.head_dim());
+    let needed = u64::from(shape.budget + shape.ratio) * KvType::F32.bytes(values);
+    if gathered.k.size() < needed || gathered.v.size() < needed {
+        return Err(Error::Shader(format!("sparse_attention: no room for {needed} bytes of rows")));
+    }
+    let row = |ty: KvType| (ty.bytes(values) / 16) as u32;
+    for segment in step.segments("sparse_attention", 1, 0..step.span.to)? {
+        let params = Params {
+            groups: WORKGROUPS,
+            shift: shape.ratio.ilog2(),
+            most: shape.most(),
+            segment_first: segment.first,
+            segment_tokens: segment.tokens,
+            k_row: row(layer.k_type()),
+            v_row: row(layer.v_type()),
+        };
+        let bindings = [
+            step.positions.into(),
+            (&selection.blocks).into(),
+            (&segment.k).into(),
+            (&segment.v).into(),
+            (&gathered.k).into(),
+            (&gathered.v).into(),
+            (&gathered.last).into(),
+        ];
+        let grid = Grid::Flat(WORKGROUPS.into());
+        rec.dispatch("sparse_gather", &Variant::new("sparse_gather"), &bindings, &params, grid)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

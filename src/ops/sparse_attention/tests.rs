@@ -103,10 +103,12 @@ impl Case {
         let span = kv.span(first, n).unwrap();
         let step = KvStep { layer: &kv, positions: &positions_t, span };
         let scratch = AttentionScratch::new(&t.gpu, n_head as u32, d as u32, n).unwrap();
+        let gathered = GatherScratch::new(&t.gpu, shape, n_kv as u32, d as u32).unwrap();
         let out = t.scratch(n as usize, n_head * d);
         t.run(|rec| {
             let selected = (&selection, shape);
-            record(rec, &q_t, Some(gate), step, selected, &scratch, &out, n, 0.25)
+            let scratch = (&scratch, &gathered);
+            record(rec, &q_t, Some(gate), step, selected, scratch, &out, n, 0.25)
         });
         let mut want = Vec::new();
         for (i, (position, blocks)) in positions.iter().zip(&chosen).enumerate() {
@@ -190,13 +192,15 @@ fn a_selection_for_others_is_refused() {
         let positions = t.upload_words(&[0, 1]);
         let step = KvStep { layer: &kv, positions: &positions, span: kv.span(0, 2).unwrap() };
         let scratch = AttentionScratch::new(&t.gpu, 2, 32, 2).unwrap();
+        let gathered = GatherScratch::new(&t.gpu, SHAPE, 2, 32).unwrap();
+        let scratch = (&scratch, &gathered);
         let (q, out) = (t.scratch(2, 64), t.scratch(2, 64));
         let selection = Selection::new(&t.gpu, SHAPE, 1).unwrap();
         let mut rec = Recorder::new(&t.gpu);
         for (shape, n) in [(SHAPE, 2), (IndexShape { budget: 64, ..SHAPE }, 1)] {
             let selected = (&selection, shape);
             let refused =
-                record(&mut rec, &q, None, step, selected, &scratch, &out, n, 1.0).is_err();
+                record(&mut rec, &q, None, step, selected, scratch, &out, n, 1.0).is_err();
             assert!(refused, "{n} queries");
         }
     });

@@ -195,15 +195,17 @@ fn every_layer_matches_the_trace() {
 #[test]
 fn f32_activations_pass_the_half_range() {
     // Values and hidden values of every block reach 1e6 and more.
-    let large = |name: &str| name.contains("attn_v.") || name.contains("ffn_up");
-    let model = fixtures().join("models/tiny-qwen35moe.gguf");
-    let scaled = scaled(&model, large, 1e6);
-    for chunk in [1, 8, 9, 64] {
-        let mut engine = load(scaled.path(), DeviceOptions::default(), KvType::F16, chunk);
-        let mut seq = engine.new_sequence().unwrap();
-        let ids: Vec<u32> = (0..70).map(|i| i * 7 % 640).collect();
-        engine.prefill(&mut seq, &ids, &mut |_| ControlFlow::Continue(())).unwrap();
-        assert!(engine.logits(&seq).unwrap().iter().all(|l| l.is_finite()));
-        engine.argmax(&seq).unwrap();
+    let names = ["attn_v.", "ffn_up", "ple_value", "indexer.k_proj"];
+    let large = |name: &str| names.iter().any(|n| name.contains(n));
+    for model in ["tiny-qwen35moe", "tiny-qwen4exp"] {
+        let scaled = scaled(&fixtures().join(format!("models/{model}.gguf")), large, 1e6);
+        for chunk in [1, 8, 9, 64] {
+            let mut engine = load(scaled.path(), DeviceOptions::default(), KvType::F16, chunk);
+            let mut seq = engine.new_sequence().unwrap();
+            let ids: Vec<u32> = (0..70).map(|i| i * 7 % 640).collect();
+            engine.prefill(&mut seq, &ids, &mut |_| ControlFlow::Continue(())).unwrap();
+            assert!(engine.logits(&seq).unwrap().iter().all(|l| l.is_finite()), "{model}");
+            engine.argmax(&seq).unwrap();
+        }
     }
 }

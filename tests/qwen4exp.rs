@@ -157,6 +157,35 @@ fn logits(engine: &mut Engine, seq: &mut Sequence, ids: &[u32]) -> Vec<f32> {
     engine.logits(seq).unwrap()
 }
 
+/// The second attention layer made dense: the same up to the budget of 32 and a tail of 3, another
+/// model past it.
+#[test]
+fn up_to_the_budget_attention_is_dense() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let half_dense = described(&expected.model, |model| {
+        model.set("qwen4exp.attention.compress_ratios", &[0i32, 0, 0, 4, 0, 0, 0, 0][..]);
+    });
+    let ids: Vec<u32> = (0..70).map(|i| i * 11 % 570).collect();
+    let every: Vec<usize> = (0..ids.len()).collect();
+    let [sparse, dense] = [expected.model.as_path(), half_dense.path()].map(|path| {
+        let mut engine = load(path, DeviceOptions::default(), KvType::F32, 64);
+        let mut seq = engine.new_sequence().unwrap();
+        let mut rows = Vec::new();
+        let mut sink = |_, logits| {
+            rows.push(logits);
+            Ok(())
+        };
+        engine.logits_of(&mut seq, &ids, 64, &every, &mut sink).unwrap();
+        rows
+    });
+    let worst = |t: usize| {
+        let pairs = sparse[t].iter().zip(&dense[t]);
+        pairs.map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max)
+    };
+    assert!((0..35).all(|t| worst(t) <= FLOAT32_LIMIT));
+    assert!((40..70).any(|t| worst(t) > 10.0 * FLOAT32_LIMIT), "all tokens are read");
+}
+
 #[test]
 fn texts_that_end_inside_a_prompt() {
     let expected = Expected::load("tiny-qwen4exp");

@@ -6,8 +6,9 @@ mod common;
 use common::{
     devices::load,
     expected::{Expected, FLOAT32_LIMIT, fixtures},
+    forward64::Model,
 };
-use engine::{Engine, gpu::DeviceOptions, kv::KvType, sequence::Sequence};
+use engine::{Engine, EngineOptions, gpu::DeviceOptions, kv::KvType, sequence::Sequence};
 use std::ops::ControlFlow;
 
 const CHUNKS: [u32; 6] = [1, 3, 64, 65, 127, 512];
@@ -83,6 +84,35 @@ fn every_length_from_1_to_130() {
             }
         }
     }
+}
+
+/// Positions past 4096, reached by a chunk and by decoding, against the f64 forward pass.
+#[test]
+fn generation_crosses_4096_positions() {
+    let path = fixtures().join("models/tiny-qwen3moe.gguf");
+    let ids: Vec<u32> = (0..4100).map(|i| i * 37 % 600).collect();
+    let model = Model::open(&path);
+    let mut state = model.state();
+    let steps: Vec<_> = ids.iter().map(|id| model.step(&mut state, *id).logits).collect();
+    let options = EngineOptions {
+        context: Some(4100),
+        cache_k: KvType::F32,
+        cache_v: KvType::F32,
+        ..EngineOptions::default()
+    };
+    let mut engine = Engine::load(&path, &options, &mut |_, _| ()).unwrap();
+    let mut seq = engine.new_sequence().unwrap();
+    prefill(&mut engine, &mut seq, &ids[..4094]);
+    let before = engine.checkpoint(&seq).unwrap();
+    for position in 4094..4100 {
+        engine.decode(&mut seq, ids[position]).unwrap();
+        let expected: Vec<f32> = steps[position].iter().map(|l| *l as f32).collect();
+        assert_same(&engine.logits(&seq).unwrap(), &expected, &format!("position {position}"));
+    }
+    engine.restore(&mut seq, &before).unwrap();
+    prefill(&mut engine, &mut seq, &ids[4094..]);
+    let expected: Vec<f32> = steps[4099].iter().map(|l| *l as f32).collect();
+    assert_same(&engine.logits(&seq).unwrap(), &expected, "by a chunk");
 }
 
 #[test]

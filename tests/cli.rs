@@ -62,6 +62,7 @@ fn wrong_usage_is_status_2_and_named() {
         (&["-n", "-2"], "--predict"),
         (&["-p"], "--prompt"),
         (&["-ub", "0"], "--ubatch-size"),
+        (&["--rope-freq-scale", "0"], "--rope-freq-scale"),
         (&["-p", "a", "-f", "b"], "--file"),
         (&["--tokens", "1,x"], "--tokens"),
         (&["--tokens", "1", "--system-prompt", "x"], "--system-prompt"),

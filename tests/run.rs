@@ -155,9 +155,12 @@ fn the_context_bounds_prompt_and_generation() {
 
 #[test]
 fn a_token_outside_the_vocabulary_is_wrong_usage() {
-    let output = command(&["run", "-m", MODEL, "--tokens", "1,999999"]).output().unwrap();
-    assert_eq!(output.status.code(), Some(2));
-    assert!(String::from_utf8(output.stderr).unwrap().contains("--tokens names 999999"));
+    for command_of in [&["run"][..], &["logits", "-o", "/nowhere/x"]] {
+        let args = [command_of, &["-m", MODEL, "--tokens", "1,999999"]].concat();
+        let output = command(&args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8(output.stderr).unwrap().contains("--tokens names 999999"));
+    }
 }
 
 #[test]

@@ -148,6 +148,12 @@ impl ModelArgs {
     }
 }
 
+/// A factor that can be inverted.
+fn parse_scale(text: &str) -> std::result::Result<f64, String> {
+    let scale = text.parse().ok().filter(|scale: &f64| scale.is_normal() && *scale > 0.0);
+    scale.ok_or_else(|| "expected a number above 0".into())
+}
+
 /// A number of layers; `auto` and `all` are more than any model has.
 fn parse_layers(text: &str) -> std::result::Result<u32, String> {
     match text {
@@ -204,7 +210,7 @@ struct RopeArgs {
     #[arg(long, value_name = "X")]
     rope_freq_base: Option<f64>,
     /// Frequency scale factor, the inverse of --rope-scale
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", value_parser = parse_scale)]
     rope_freq_scale: Option<f64>,
     /// YaRN: context the model was trained for before scaling
     #[arg(long, value_name = "N")]

@@ -84,6 +84,7 @@ impl Positions {
 pub(super) fn run(args: &LogitsArgs) -> Result<()> {
     let positions = args.positions.resolve(args.tokens.len())?;
     let mut engine = session::load(&args.model)?;
+    session::check_tokens(&engine, &args.tokens)?;
     let vocab = engine.config().n_vocab as usize;
     let mut sequence = engine.new_sequence()?;
     let bar = progress::prefill(args.tokens.len());

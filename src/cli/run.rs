@@ -10,7 +10,7 @@ use super::{
     chat, output,
     prompt::{Prompt, PromptArgs, TemplateArgs},
     report::{self, Report},
-    session::Session,
+    session::{self, Session},
     thinking,
 };
 
@@ -98,12 +98,7 @@ fn one_shot(args: &RunArgs, prompt: Prompt) -> Result<()> {
 fn encode(args: &RunArgs, session: &Session, prompt: Prompt) -> Result<(Vec<u32>, bool)> {
     let text = match prompt {
         Prompt::Tokens(tokens) => {
-            let vocab = session.engine.config().n_vocab;
-            if let Some(token) = tokens.iter().find(|token| **token >= vocab) {
-                return Err(Error::Usage(format!(
-                    "--tokens names {token}, but the vocabulary has {vocab} tokens"
-                )));
-            }
+            session::check_tokens(&session.engine, &tokens)?;
             return Ok((tokens, false));
         }
         Prompt::Text(text) => text,

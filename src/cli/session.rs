@@ -199,6 +199,17 @@ impl Session {
     }
 }
 
+/// Refuses ids of `--tokens` that the vocabulary does not have.
+pub(super) fn check_tokens(engine: &Engine, tokens: &[u32]) -> Result<()> {
+    let vocab = engine.config().n_vocab;
+    match tokens.iter().find(|token| **token >= vocab) {
+        Some(token) => Err(Error::Usage(format!(
+            "--tokens names {token}, but the vocabulary has {vocab} tokens"
+        ))),
+        None => Ok(()),
+    }
+}
+
 /// Loads the model with a progress bar and says where it runs.
 pub(super) fn load(args: &ModelArgs) -> Result<Engine> {
     let gguf = match &args.model {

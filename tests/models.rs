@@ -3,7 +3,7 @@
 mod common;
 
 use common::{
-    devices::{devices, load},
+    devices::{as_it_is, load, poisoned, small_bindings_and_grids, webgpu_defaults},
     edited::scaled,
     expected::{Expected, FLOAT32_LIMIT, HIDDEN_LIMIT, Prompt, fixtures},
 };
@@ -51,11 +51,12 @@ fn compare_logits(engine: &mut Engine, prompt: &Prompt, chunk: u32, limit: impl 
     assert_eq!(k, prompt.positions.len());
 }
 
-/// Tokens picked on the device, up to the first step whose gap is within `limit`.
-fn compare_greedy(engine: &mut Engine, prompt: &Prompt, limit: f64) {
+/// The first `steps` tokens picked on the device, up to one whose gap is within `limit`.
+fn compare_greedy(engine: &mut Engine, prompt: &Prompt, steps: usize, limit: f64) {
     let mut seq = engine.new_sequence().unwrap();
     engine.prefill(&mut seq, &prompt.ids, &mut |_| ControlFlow::Continue(())).unwrap();
-    for (step, (want, gap)) in prompt.greedy.iter().zip(&prompt.greedy_gap).enumerate() {
+    let expected = prompt.greedy.iter().zip(&prompt.greedy_gap);
+    for (step, (want, gap)) in expected.take(steps).enumerate() {
         if *gap <= limit {
             return;
         }
@@ -65,21 +66,50 @@ fn compare_greedy(engine: &mut Engine, prompt: &Prompt, limit: f64) {
     }
 }
 
-fn compare_f32(expected: &Expected, device: &DeviceOptions, chunk: u32) {
-    let mut engine = load(&expected.model, device.clone(), KvType::F32, chunk);
+fn compare_f32(expected: &Expected, device: &DeviceOptions, steps: usize) {
+    let mut engine = load(&expected.model, device.clone(), KvType::F32, 512);
     for prompt in &expected.prompts {
-        compare_logits(&mut engine, prompt, chunk, |_| FLOAT32_LIMIT);
-        compare_greedy(&mut engine, prompt, FLOAT32_LIMIT);
+        compare_logits(&mut engine, prompt, 512, |_| FLOAT32_LIMIT);
+        compare_greedy(&mut engine, prompt, steps, FLOAT32_LIMIT);
+    }
+}
+
+/// All greedy tokens of the reference.
+const ALL: usize = 32;
+/// Enough to see every decode kernel of a poorer device continue from its own state.
+const SOME: usize = 8;
+
+fn fixtures_with_f32_cache(device: &DeviceOptions, steps: usize) {
+    for model in TINY.iter().chain(&MID) {
+        println!("{model}");
+        compare_f32(&Expected::load(model), device, steps);
     }
 }
 
 #[test]
-fn tiny_models_with_f32_cache_on_every_device() {
-    for (name, device) in devices() {
-        for model in TINY {
-            println!("{model} on a device with {name}");
-            compare_f32(&Expected::load(model), &device, 512);
-        }
+fn models_with_f32_cache() {
+    fixtures_with_f32_cache(&as_it_is(), ALL);
+}
+
+#[test]
+fn models_with_poisoned_buffers() {
+    fixtures_with_f32_cache(&poisoned(), SOME);
+}
+
+#[test]
+fn models_within_webgpu_defaults() {
+    fixtures_with_f32_cache(&webgpu_defaults(), SOME);
+}
+
+#[test]
+fn models_with_small_bindings_and_grids() {
+    fixtures_with_f32_cache(&small_bindings_and_grids(), SOME);
+}
+
+#[test]
+fn quantised_models_of_the_shared_reference() {
+    for expected in MID_SHARED.iter().filter_map(|name| Expected::load_shared(name)) {
+        compare_f32(&expected, &as_it_is(), ALL);
     }
 }
 
@@ -87,28 +117,15 @@ fn tiny_models_with_f32_cache_on_every_device() {
 fn tiny_models_with_f16_cache_keep_every_greedy_token() {
     for model in TINY {
         let expected = Expected::load(model);
-        let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F16, 512);
+        let mut engine = load(&expected.model, as_it_is(), KvType::F16, 512);
         for prompt in &expected.prompts {
             println!("{model} {}", prompt.name);
             compare_logits(&mut engine, prompt, 512, |k| prompt.float16_limit(k));
             // The reference chose its prompts so that every token survives f16; ours did not.
             let own = model == "tiny-qwen3moe";
             let limit = if own { prompt.float16_limit(prompt.positions.len() - 1) } else { 0.0 };
-            compare_greedy(&mut engine, prompt, limit);
+            compare_greedy(&mut engine, prompt, ALL, limit);
         }
-    }
-}
-
-#[test]
-fn quantised_models_on_every_device() {
-    for (name, device) in devices() {
-        for model in MID {
-            println!("{model} on a device with {name}");
-            compare_f32(&Expected::load(model), &device, 512);
-        }
-    }
-    for expected in MID_SHARED.iter().filter_map(|name| Expected::load_shared(name)) {
-        compare_f32(&expected, &DeviceOptions::default(), 512);
     }
 }
 
@@ -153,7 +170,7 @@ fn compare_rows(got: &[f32], want: &[Vec<f32>], streams: &[Vec<f32>], at: &str) 
 fn every_layer_matches_the_trace() {
     for model in TINY {
         let expected = Expected::load(model);
-        let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, 64);
+        let mut engine = load(&expected.model, as_it_is(), KvType::F32, 64);
         let Some((prompt, trace)) =
             expected.prompts.iter().find_map(|p| Some((p, p.trace.as_ref()?)))
         else {
@@ -200,7 +217,7 @@ fn f32_activations_pass_the_half_range() {
     for model in ["tiny-qwen35moe", "tiny-qwen4exp"] {
         let scaled = scaled(&fixtures().join(format!("models/{model}.gguf")), large, 1e6);
         for chunk in [1, 8, 9, 64] {
-            let mut engine = load(scaled.path(), DeviceOptions::default(), KvType::F16, chunk);
+            let mut engine = load(scaled.path(), as_it_is(), KvType::F16, chunk);
             let mut seq = engine.new_sequence().unwrap();
             let ids: Vec<u32> = (0..70).map(|i| i * 7 % 640).collect();
             engine.prefill(&mut seq, &ids, &mut |_| ControlFlow::Continue(())).unwrap();

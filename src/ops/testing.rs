@@ -8,7 +8,7 @@ use crate::{
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use std::sync::LazyLock;
+use std::sync::Mutex;
 
 /// A device under test.
 pub(crate) struct TestDevice {
@@ -16,8 +16,12 @@ pub(crate) struct TestDevice {
     pub(crate) gpu: Gpu,
 }
 
+/// Sets of devices that no test uses at the moment: tests run side by side, and a device compiles
+/// and runs one thing at a time.
+static IDLE: Mutex<Vec<Vec<TestDevice>>> = Mutex::new(Vec::new());
+
 /// All are poisoned: new buffers hold NaN. The tiny workgroup limit makes every flat grid fold.
-static DEVICES: LazyLock<Vec<TestDevice>> = LazyLock::new(|| {
+fn open_set() -> Vec<TestDevice> {
     let open = |name, restrict, checked_shaders| {
         let options = DeviceOptions { restrict, poison: true, checked_shaders, select: None };
         TestDevice { name, gpu: Gpu::open(&options).expect("a device for tests") }
@@ -31,14 +35,17 @@ static DEVICES: LazyLock<Vec<TestDevice>> = LazyLock::new(|| {
             true,
         ),
     ]
-});
+}
 
 /// Runs `test` on every test device; a failure names the device.
 pub(crate) fn each_device(test: impl Fn(&TestDevice)) {
-    for device in DEVICES.iter() {
+    let idle = IDLE.lock().expect("no test panics while it holds this").pop();
+    let devices = idle.unwrap_or_else(open_set);
+    for device in &devices {
         println!("on the device with {}", device.name);
         test(device);
     }
+    IDLE.lock().expect("no test panics while it holds this").push(devices);
 }
 
 impl TestDevice {

@@ -7,31 +7,31 @@ use engine::{
 };
 use std::path::Path;
 
-/// Name and options of every device under test. All but the first are poisoned: whatever a new
-/// buffer holds is NaN.
-pub(crate) fn devices() -> Vec<(&'static str, DeviceOptions)> {
-    let make = |restrict, poison, checked_shaders| DeviceOptions {
-        restrict,
-        poison,
-        checked_shaders,
-        select: None,
+/// This machine's device, nothing changed.
+pub(crate) fn as_it_is() -> DeviceOptions {
+    DeviceOptions::default()
+}
+
+/// Every new buffer holds NaN, as on the devices below.
+pub(crate) fn poisoned() -> DeviceOptions {
+    DeviceOptions { poison: true, ..DeviceOptions::default() }
+}
+
+/// WebGPU's default limits and no optional feature.
+pub(crate) fn webgpu_defaults() -> DeviceOptions {
+    let restrict = Restrictions { webgpu_defaults: true, ..Restrictions::default() };
+    DeviceOptions { restrict, checked_shaders: true, ..poisoned() }
+}
+
+/// Bindings of less than any embedding or expert tensor of the fixtures, and so few workgroups a
+/// dimension that every kernel with a workgroup a row folds its grid.
+pub(crate) fn small_bindings_and_grids() -> DeviceOptions {
+    let restrict = Restrictions {
+        max_binding: Some(72 << 10),
+        max_workgroups: Some(120),
+        ..Restrictions::default()
     };
-    let none = Restrictions::default;
-    vec![
-        ("as it is", make(none(), false, false)),
-        ("poisoned buffers", make(none(), true, false)),
-        ("WebGPU defaults", make(Restrictions { webgpu_defaults: true, ..none() }, true, true)),
-        // Less than any embedding or expert tensor of the fixtures, and every kernel that has a
-        // workgroup a row folds its grid.
-        (
-            "small bindings and grids",
-            make(
-                Restrictions { max_binding: Some(72 << 10), max_workgroups: Some(120), ..none() },
-                true,
-                true,
-            ),
-        ),
-    ]
+    DeviceOptions { restrict, checked_shaders: true, ..poisoned() }
 }
 
 /// The model at `path` with caches of type `kv`.

@@ -13,8 +13,10 @@ fn main() {
     writeln!(table, "&[").expect("write");
     for path in files {
         let name = path.trim_start_matches("shaders/").trim_end_matches(".wgsl");
-        let full = fs::canonicalize(&path).expect("listed file exists");
-        writeln!(table, "({name:?}, include_str!({full:?})),").expect("write");
+        // Resolved when the crate is compiled, so that a checkout may be moved.
+        let file = format!("/{path}");
+        let text = format!("include_str!(concat!(env!(\"CARGO_MANIFEST_DIR\"), {file:?}))");
+        writeln!(table, "({name:?}, {text}),").expect("write");
     }
     writeln!(table, "]").expect("write");
 }

@@ -2,7 +2,7 @@
 //! raw key of every token and the pooled key of every complete block of tokens, in segments that
 //! cover the same positions as those of the layer's keys and values.
 
-use super::{KvLayer, KvSpan, KvType};
+use super::{KvLayer, KvSpan, KvType, layer::bound};
 use crate::{
     Error, Result,
     gpu::{Buf, Gpu, MemoryKind},
@@ -111,14 +111,7 @@ impl<'a> IndexStep<'a> {
         n: u32,
         range: std::ops::Range<u32>,
     ) -> Result<&'a [IndexSegment]> {
-        if n == 0 || self.positions.size() < u64::from(n) * 4 {
-            return Err(Error::Shader(format!("{op}: no {n} positions")));
-        }
-        self.layer
-            .segments
-            .get(range.start as usize..range.end as usize)
-            .filter(|segments| !segments.is_empty())
-            .ok_or_else(|| Error::Shader(format!("{op}: there are no segments {range:?}")))
+        bound(&self.layer.segments, op, self.positions, n, range)
     }
 }
 

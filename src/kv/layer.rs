@@ -44,6 +44,23 @@ pub struct KvStep<'a> {
     pub span: KvSpan,
 }
 
+/// The segments `range` of a layer's, once there are `n` positions.
+pub(super) fn bound<'a, T>(
+    segments: &'a [T],
+    op: &str,
+    positions: &Buf,
+    n: u32,
+    range: std::ops::Range<u32>,
+) -> Result<&'a [T]> {
+    if n == 0 || positions.size() < u64::from(n) * 4 {
+        return Err(Error::Shader(format!("{op}: no {n} positions")));
+    }
+    segments
+        .get(range.start as usize..range.end as usize)
+        .filter(|segments| !segments.is_empty())
+        .ok_or_else(|| Error::Shader(format!("{op}: there are no segments {range:?}")))
+}
+
 impl<'a> KvStep<'a> {
     /// The segments `range` of the span's, once shapes are checked: `n` positions, a span within
     /// the layer.
@@ -53,14 +70,7 @@ impl<'a> KvStep<'a> {
         n: u32,
         range: std::ops::Range<u32>,
     ) -> Result<&'a [KvSegment]> {
-        if n == 0 || self.positions.size() < u64::from(n) * 4 {
-            return Err(Error::Shader(format!("{op}: no {n} positions")));
-        }
-        self.layer
-            .segments
-            .get(range.start as usize..range.end as usize)
-            .filter(|segments| !segments.is_empty())
-            .ok_or_else(|| Error::Shader(format!("{op}: there are no segments {range:?}")))
+        bound(&self.layer.segments, op, self.positions, n, range)
     }
 }
 

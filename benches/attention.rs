@@ -9,7 +9,7 @@ mod timing;
 
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder},
+    gpu::{DeviceOptions, Gpu, Heap, MemoryKind, Recorder},
     kv::{KvLayer, KvStep, KvType},
     ops::{
         Tensor,
@@ -47,7 +47,7 @@ fn main() -> Result<()> {
 /// Seconds for the last `n` of `depth` tokens: fastest, median and slowest.
 fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<[f64; 3]> {
     let mut kv = KvLayer::new(gpu, N_KV, HEAD_DIM, KvType::F16, KvType::F16)?;
-    kv.ensure(gpu, depth, depth)?;
+    kv.ensure(gpu, depth, depth, Heap::Device)?;
     for segment in kv.segments() {
         // 0.5 and -0.25 in turn.
         let values = vec![0xb400_3800_u32; segment.k.size() as usize / 4];

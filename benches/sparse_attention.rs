@@ -10,7 +10,7 @@ mod timing;
 
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder},
+    gpu::{DeviceOptions, Gpu, Heap, MemoryKind, Recorder},
     kv::{IndexLayer, IndexShape, IndexStep, KvLayer, KvStep, KvType},
     ops::{
         Tensor,
@@ -46,7 +46,7 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
         Tensor::upload(gpu, label, &values, width, MemoryKind::Scratch)
     };
     let mut kv = KvLayer::new(gpu, N_KV, HEAD_DIM, KvType::F16, KvType::F16)?;
-    kv.ensure(gpu, depth, depth)?;
+    kv.ensure(gpu, depth, depth, Heap::Device)?;
     let mut index = IndexLayer::new(SHAPE, KvType::F16)?;
     index.follow(gpu, &kv)?;
     for segment in index.segments() {

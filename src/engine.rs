@@ -10,8 +10,9 @@ use crate::{
     gguf::Gguf,
     gpu::{
         AdapterReport, Counters, Gpu, MemoryReport, Pace, Profile, Readback, Recorder, Recording,
+        Usage,
     },
-    kv::{AttentionReads, KvType},
+    kv::{AttentionReads, KvType, Placement},
     model::{
         Model, ModelConfig, Observer, Workspace,
         tensors::check_tensors,
@@ -45,6 +46,7 @@ pub struct Engine {
     sampling: PartialSampling,
     context: u32,
     cache: (KvType, KvType),
+    placement: Placement,
     profile: Option<Profile>,
     reads: AttentionReads,
     pace: Pace,
@@ -93,6 +95,12 @@ impl Engine {
             readback: gpu.readback(u64::from(config.n_vocab) * 4)?,
             rope: RopeTable::new(frequencies, magnitude),
             cache: (options.cache_k, options.cache_v),
+            placement: Placement {
+                wish: options.kv_host,
+                in_place: gpu.caps().host_buffers,
+                device: room(options.device_memory, gpu.memory().device),
+                host: room(options.host_memory, gpu.memory().host),
+            },
             profile: options.profile.then(Profile::default),
             reads: AttentionReads::default(),
             pace: Pace::default(),
@@ -138,7 +146,7 @@ impl Engine {
         self.ws.rows
     }
 
-    /// Bytes on the device, by kind.
+    /// Bytes that the device reads and writes, by heap and kind.
     pub fn memory(&self) -> MemoryReport {
         self.gpu.memory()
     }
@@ -405,7 +413,7 @@ impl Engine {
     ) -> Result<(StepShape, Option<Pending>)> {
         let rows = self.request_rows(seq, tokens)?;
         let (first, n) = (seq.tokens.len() as u32, tokens.len() as u32);
-        let span = seq.state.reserve(&self.gpu, first, n, self.context)?;
+        let span = seq.state.reserve(&self.gpu, first, n, self.context, &self.placement)?;
         let inputs = &self.ws.inputs;
         let positions: Vec<u32> = (first..first + n).collect();
         self.gpu.upload(&inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
@@ -467,4 +475,9 @@ impl Engine {
             None => self.gpu.submit_paced(recording, &mut self.pace),
         }
     }
+}
+
+/// What is left of `most` bytes beside what is `used`.
+fn room(most: Option<u64>, used: Usage) -> u64 {
+    most.map_or(u64::MAX, |most| most.saturating_sub(used.total))
 }

@@ -83,15 +83,18 @@ fn the_report_has_exactly_these_fields() {
         assert!(report["timings"][phase]["ms"].as_f64().unwrap() > 0.0);
         assert!(report["timings"][phase]["tok_s"].as_f64().unwrap() > 0.0);
     }
-    assert_eq!(keys(&report["memory"]), ["device", "host"]);
+    assert_eq!(keys(&report["memory"]), ["device", "host", "process"]);
     let device = &report["memory"]["device"];
-    assert_eq!(keys(device), ["weights", "kv", "state", "scratch", "staging", "total"]);
+    let kinds =
+        ["weights", "kv", "index_raw", "index_pooled", "state", "scratch", "staging", "total"];
+    assert_eq!(keys(device), kinds);
+    assert_eq!(report["memory"]["host"]["total"], 0);
     // All tensors of the file, nearly: some small ones are padded, some kept by the host.
     let weights = device["weights"].as_f64().unwrap();
     let file = fs::metadata(MODEL).unwrap().len() as f64;
     assert!((0.9..1.1).contains(&(weights / file)), "{weights} of {file}");
     if cfg!(target_os = "linux") {
-        let host = |key| report["memory"]["host"][key].as_u64().unwrap();
+        let host = |key| report["memory"]["process"][key].as_u64().unwrap();
         assert!(host("peak") >= host("resident") && host("resident") > host("files"));
     }
     assert!(!report["paths"].as_array().unwrap().is_empty());

@@ -8,7 +8,7 @@ use engine::{
     EngineOptions,
     generate::GenerateOptions,
     gpu::DeviceOptions,
-    kv::KvType,
+    kv::{KvHost, KvType},
     model::{RopeOverride, ScalingKind},
     ngram::Storage,
     sample::PartialSampling,
@@ -122,6 +122,16 @@ pub(crate) struct ModelArgs {
     /// Number format of cached values
     #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_V")]
     cache_type_v: CacheType,
+    /// Which memory keys and values go to: the device's and then the host's, the host's, or the
+    /// device's only
+    #[arg(long, value_enum, default_value_t = KvHostArg::Auto, value_name = "WHERE")]
+    kv_host: KvHostArg,
+    /// Bytes of device memory to use at most; with K, M or G behind the number, of 1024
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    device_memory: Option<u64>,
+    /// Bytes of host memory for the device to use in place at most, likewise
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    host_memory: Option<u64>,
     /// Where rows of an n-gram table are read from: the file, or memory that holds all of it
     #[arg(long, value_enum, default_value_t = NgramStorage::Disk, value_name = "WHERE")]
     ngram: NgramStorage,
@@ -141,11 +151,30 @@ impl ModelArgs {
             chunk: self.ubatch_size.min(self.batch_size),
             cache_k: self.cache_type_k.into(),
             cache_v: self.cache_type_v.into(),
+            kv_host: self.kv_host.into(),
+            device_memory: self.device_memory,
+            host_memory: self.host_memory,
             profile: self.profile,
             rope: self.rope.changes(),
             ngram: self.ngram.into(),
         }
     }
+}
+
+/// A number of bytes: `17179869184`, `16G`, `512MiB`.
+pub(crate) fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err("expected a number of bytes, like 16G or 512M".into()),
+    };
+    let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
+    bytes.ok_or_else(|| "expected a number of bytes, like 16G or 512M".into())
 }
 
 /// A factor that can be inverted.
@@ -176,6 +205,24 @@ impl From<NgramStorage> for Storage {
         match storage {
             NgramStorage::Disk => Self::Disk,
             NgramStorage::Ram => Self::Ram,
+        }
+    }
+}
+
+/// Which memory keys and values go to.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum KvHostArg {
+    Auto,
+    On,
+    Off,
+}
+
+impl From<KvHostArg> for KvHost {
+    fn from(wish: KvHostArg) -> Self {
+        match wish {
+            KvHostArg::Auto => Self::Auto,
+            KvHostArg::On => Self::On,
+            KvHostArg::Off => Self::Off,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::{fmt::Write, time::Duration};
 
 use engine::{
     generate::FinishReason,
-    gpu::{AdapterReport, MemoryReport, Profile},
+    gpu::{AdapterReport, MemoryReport, Profile, Usage},
     kv::AttentionReads,
 };
 use serde::Serialize;
@@ -34,9 +34,11 @@ pub(super) struct Report<'a> {
 /// Bytes by heap and kind.
 #[derive(Serialize)]
 struct Memory {
-    device: MemoryReport,
+    device: Usage,
+    /// What the device reads in place.
+    host: Usage,
     /// Nothing where the system does not tell.
-    host: Option<HostMemory>,
+    process: Option<HostMemory>,
 }
 
 /// What attention has read since the model was loaded.
@@ -88,6 +90,7 @@ impl Timings {
 impl<'a> Report<'a> {
     pub(super) fn new(session: &'a Session, done: &'a Completion) -> Self {
         let reads = session.engine.attention_reads();
+        let MemoryReport { device, host } = session.engine.memory();
         Self {
             tokens: &done.tokens,
             text: &done.text,
@@ -96,7 +99,7 @@ impl<'a> Report<'a> {
             finish_reason: done.finish,
             seed: done.seed,
             timings: Timings::new(session.load, done),
-            memory: Memory { device: session.engine.memory(), host: HostMemory::now() },
+            memory: Memory { device, host, process: HostMemory::now() },
             attention: Attention { reads, average_tokens: reads.average_tokens() },
             paths: session.engine.paths(),
             device: session.engine.device().0,

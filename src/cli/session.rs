@@ -229,7 +229,7 @@ pub(super) fn load(args: &ModelArgs) -> Result<Engine> {
     output::note(format_args!("device: {} ({reason})", device.name));
     output::note(format_args!(
         "model: {} on the device, context {}, prompt steps of {}",
-        output::size(engine.memory().total),
+        output::size(engine.memory().device.total),
         engine.context(),
         engine.chunk(),
     ));

@@ -7,7 +7,7 @@ use std::{collections::VecDeque, ffi::OsString};
 use clap::{Arg, ArgAction, Command};
 use engine::{Error, Result};
 
-/// One dash and several letters → our long flag.
+/// llama.cpp's name → our long flag, some with the value that they stand for.
 const SHORT: &[(&str, &str)] = &[
     ("-ub", "--ubatch-size"),
     ("-ngl", "--n-gpu-layers"),
@@ -22,6 +22,8 @@ const SHORT: &[(&str, &str)] = &[
     ("-sp", "--special"),
     ("-rea", "--reasoning"),
     ("-lv", "--log-verbosity"),
+    ("-nkvo", "--kv-host=on"),
+    ("--no-kv-offload", "--kv-host=on"),
 ];
 
 /// How many arguments follow a flag.
@@ -83,7 +85,7 @@ const REFUSED: &[(&[&str], &str)] = &[
     (
         &["-kvo", "--kv-offload"],
         "its meaning differs between tools (the KV cache on the GPU, or moved to host memory); \
-         leave it out: the cache is on the device",
+         say --kv-host auto, on or off",
     ),
     (&["-mm", "--mmproj"], "images are not supported"),
     (&["--format"], "output cannot be held to a format"),
@@ -148,8 +150,12 @@ pub(crate) fn normalise(
             out.notices.push(format!("{name} is ignored: {why}"));
             continue;
         }
-        let long = SHORT.iter().find(|(short, _)| *short == name).map(|(_, long)| *long);
-        let Some(known) = find(command, long.unwrap_or(name)) else {
+        let long = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| *long);
+        let (long, inline) = match long.split_once('=') {
+            Some((long, value)) => (long, Some(value)),
+            None => (long, inline),
+        };
+        let Some(known) = find(command, long) else {
             if is_unknown_short(name) {
                 return Err(Error::Usage(format!("unknown flag {name} (see --help)")));
             }
@@ -232,7 +238,8 @@ mod tests {
         let command = built();
         let run = command.find_subcommand("run").unwrap();
         for (short, long) in SHORT {
-            assert!(find(run, long).is_some(), "{short} → {long}");
+            let name = long.split('=').next().unwrap();
+            assert!(find(run, name).is_some(), "{short} → {long}");
         }
         let names = SHORT.iter().map(|(short, _)| *short);
         let names = names.chain(IGNORED.iter().flat_map(|(names, ..)| names.iter().copied()));
@@ -253,6 +260,7 @@ mod tests {
         );
         assert_eq!(seen("-n5 -c4096 -p a=b -no-cnv"), "-n5 -c4096 --prompt=a=b --raw");
         assert_eq!(seen("-- -ngl 99"), "-- -ngl 99");
+        assert_eq!(seen("-nkvo --no-kv-offload -n 1"), "--kv-host=on --kv-host=on --predict=1");
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! What can be chosen when a model is loaded.
 
-use crate::{gpu::DeviceOptions, kv::KvType, model::RopeOverride, ngram::Storage};
+use crate::{
+    gpu::DeviceOptions,
+    kv::{KvHost, KvType},
+    model::RopeOverride,
+    ngram::Storage,
+};
 
 /// How to load a model.
 #[derive(Clone, Debug)]
@@ -15,6 +20,12 @@ pub struct EngineOptions {
     pub cache_k: KvType,
     /// Type of the cached values.
     pub cache_v: KvType,
+    /// Which memory keys and values go to.
+    pub kv_host: KvHost,
+    /// Bytes of device memory to use at most.
+    pub device_memory: Option<u64>,
+    /// Bytes of host memory, read in place by the device, to use at most.
+    pub host_memory: Option<u64>,
     /// Measure every op.
     pub profile: bool,
     /// What to change about rotary embedding.
@@ -31,6 +42,9 @@ impl Default for EngineOptions {
             chunk: 512,
             cache_k: KvType::F16,
             cache_v: KvType::F16,
+            kv_host: KvHost::default(),
+            device_memory: None,
+            host_memory: None,
             profile: false,
             rope: RopeOverride::default(),
             ngram: Storage::default(),

@@ -49,7 +49,8 @@ pub struct AdapterReport {
 }
 
 /// Features the engine uses where an adapter has them, with the names it reports them by.
-pub(super) const USED_FEATURES: [(wgpu::Features, &str); 3] = [
+pub(super) const USED_FEATURES: [(wgpu::Features, &str); 4] = [
+    (wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, "host-memory-in-place"),
     (wgpu::Features::SUBGROUP, "subgroup"),
     (wgpu::Features::TIMESTAMP_QUERY, "timestamps"),
     (wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES, "timestamps-inside-passes"),

@@ -5,6 +5,8 @@
 pub struct Caps {
     /// Subgroup operations may be used (of any size).
     pub subgroup: bool,
+    /// Buffers in host memory can be read and written in place.
+    pub host_buffers: bool,
     /// Timestamps can be written between the dispatches of one pass.
     pub timestamps: bool,
     /// Largest storage binding, in bytes, a multiple of 16.
@@ -61,6 +63,7 @@ impl Restrictions {
         let workgroups = limits.max_compute_workgroups_per_dimension;
         Caps {
             subgroup: features.contains(wgpu::Features::SUBGROUP),
+            host_buffers: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
             max_binding: binding & !15,
             max_storage_buffers: limits.max_storage_buffers_per_shader_stage,

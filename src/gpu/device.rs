@@ -1,7 +1,7 @@
 //! The opened device: allocation, uploads, error state, counters.
 
 use super::{
-    AdapterReport, Buf, Caps, Kernel, MemoryKind, MemoryReport, Restrictions, adapter,
+    AdapterReport, Buf, Caps, Heap, Kernel, MemoryKind, MemoryReport, Restrictions, adapter,
     buffer::Account,
 };
 use crate::{Error, Result, shader::Variant};
@@ -145,7 +145,7 @@ impl Gpu {
         &self.0.reason
     }
 
-    /// Bytes allocated now, by kind.
+    /// Bytes allocated now, by heap and kind.
     pub fn memory(&self) -> MemoryReport {
         self.0.account.report()
     }
@@ -159,12 +159,21 @@ impl Gpu {
         }
     }
 
+    /// [`Self::alloc_in`] device memory.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn alloc(&self, label: &str, bytes: u64, kind: MemoryKind) -> Result<Buf> {
+        self.alloc_in(Heap::Device, label, bytes, kind)
+    }
+
     /// A storage buffer of at least `bytes` (rounded up to 16), bindable as a whole. Its content
     /// is unspecified: users write before they read, or call [`Gpu::zero`].
     ///
     /// # Errors
-    /// [`Error::Device`] when it exceeds the binding limit or memory is short; `label` is named.
-    pub fn alloc(&self, label: &str, bytes: u64, kind: MemoryKind) -> Result<Buf> {
+    /// [`Error::Device`] when it exceeds the binding limit, memory is short or the device reads
+    /// no host memory in place; `label` is named.
+    pub fn alloc_in(&self, heap: Heap, label: &str, bytes: u64, kind: MemoryKind) -> Result<Buf> {
         let size = bytes.max(16).next_multiple_of(16);
         if size > self.caps().max_binding {
             return Err(Error::Device(format!(
@@ -172,10 +181,21 @@ impl Gpu {
                 self.caps().max_binding
             )));
         }
-        let usage = wgpu::BufferUsages::STORAGE
+        let mut usage = wgpu::BufferUsages::STORAGE
             | wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST;
-        let buf = self.create(label, size, usage, kind)?;
+        if heap == Heap::Host {
+            if !self.caps().host_buffers {
+                return Err(Error::Device(format!(
+                    "{label} cannot be in host memory: {} does not read it in place",
+                    self.adapter().name
+                )));
+            }
+            // Of the mapped kinds this one is system memory; with MAP_WRITE drivers that can map
+            // device memory prefer that (spec/kv-offload.md 9.1).
+            usage |= wgpu::BufferUsages::MAP_READ;
+        }
+        let buf = self.create_in(heap, label, size, usage, kind)?;
         if self.0.poison {
             let part = vec![0xff_u8; UPLOAD_PART.min(size as usize)];
             for offset in (0..size).step_by(UPLOAD_PART) {
@@ -193,6 +213,17 @@ impl Gpu {
         usage: wgpu::BufferUsages,
         kind: MemoryKind,
     ) -> Result<Buf> {
+        self.create_in(Heap::Device, label, size, usage, kind)
+    }
+
+    fn create_in(
+        &self,
+        heap: Heap,
+        label: &str,
+        size: u64,
+        usage: wgpu::BufferUsages,
+        kind: MemoryKind,
+    ) -> Result<Buf> {
         let out_of_memory = self.0.device.push_error_scope(wgpu::ErrorFilter::OutOfMemory);
         let raw = self.0.device.create_buffer(&wgpu::BufferDescriptor {
             label: Some(label),
@@ -201,14 +232,16 @@ impl Gpu {
             mapped_at_creation: false,
         });
         if pollster::block_on(out_of_memory.pop()).is_some() {
+            let MemoryReport { device, host } = self.memory();
             return Err(Error::Device(format!(
-                "out of memory: {label} needs {size} bytes, {} are in use",
-                self.memory().total
+                "out of memory: {label} needs {size} bytes, {} are in use on the device and {} on \
+                 the host",
+                device.total, host.total
             )));
         }
         self.check()?;
         self.0.buffers.fetch_add(1, Ordering::Relaxed);
-        Ok(Buf::new(raw, kind, self.0.account.clone()))
+        Ok(Buf::new(raw, heap, kind, self.0.account.clone()))
     }
 
     /// Writes `data` (a multiple of 4 bytes) at `offset`, before anything submitted later. Waits

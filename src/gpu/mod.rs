@@ -12,7 +12,7 @@ mod record;
 mod submit;
 
 pub use adapter::{AdapterKind, AdapterReport, adapters, choose};
-pub use buffer::{Buf, MemoryKind, MemoryReport};
+pub use buffer::{Buf, Heap, MemoryKind, MemoryReport, Usage};
 pub use caps::{Caps, Restrictions};
 pub use device::{Counters, DeviceOptions, Gpu};
 pub use kernel::Kernel;

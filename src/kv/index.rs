@@ -127,7 +127,8 @@ impl IndexLayer {
         Ok(Self { segments: Vec::new(), shape, element })
     }
 
-    /// Makes room for the positions that `kv` has room for, in equal segments.
+    /// Makes room for the positions that `kv` has room for, in equal segments. Raw keys lie where
+    /// the segment's keys and values do; pooled ones, of which every step reads all, on the device.
     ///
     /// # Errors
     /// [`Error::Device`] when a segment's keys exceed one binding or memory is short (what was
@@ -142,8 +143,10 @@ impl IndexLayer {
                 )));
             }
             let blocks = (tokens / self.shape.ratio).next_multiple_of(TILE);
-            let raw = gpu.alloc("index keys", self.bytes(tokens), MemoryKind::Kv)?;
-            let pooled = gpu.alloc("pooled index keys", self.bytes(blocks), MemoryKind::Kv)?;
+            let (bytes, kind) = (self.bytes(tokens), MemoryKind::IndexRaw);
+            let raw = gpu.alloc_in(segment.heap(), "index keys", bytes, kind)?;
+            let (bytes, kind) = (self.bytes(blocks), MemoryKind::IndexPooled);
+            let pooled = gpu.alloc("pooled index keys", bytes, kind)?;
             self.segments.push(IndexSegment { raw, pooled, first, tokens });
         }
         Ok(())
@@ -173,7 +176,7 @@ impl IndexLayer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::each_device;
+    use crate::{gpu::Heap, ops::testing::each_device};
 
     const SHAPE: IndexShape = IndexShape { heads: 4, head_dim: 128, ratio: 4, budget: 2048 };
 
@@ -208,7 +211,7 @@ mod tests {
             let mut kv = kv.with_segments_of(64);
             let mut index = IndexLayer::new(SHAPE, KvType::F16).unwrap();
             for tokens in [1, 64, 65, 200] {
-                kv.ensure(&t.gpu, tokens, 1000).unwrap();
+                kv.ensure(&t.gpu, tokens, 1000, Heap::Device).unwrap();
                 index.follow(&t.gpu, &kv).unwrap();
                 let cut: Vec<_> = kv.segments().iter().map(|s| (s.first, s.tokens)).collect();
                 let mine: Vec<_> = index.segments().iter().map(|s| (s.first, s.tokens)).collect();

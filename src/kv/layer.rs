@@ -3,12 +3,25 @@
 use super::KvType;
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, MemoryKind},
+    gpu::{Buf, Gpu, Heap, MemoryKind},
 };
 
 /// Tokens of the first segment, where the context is not shorter. Each later one doubles the
 /// capacity, so that at most half of the memory waits for use and a deep context is few segments.
 const FIRST: u32 = 4096;
+
+/// Bytes of the largest segment's keys or values: a new segment is filled with zeros inside a
+/// step, which has to stay short.
+const MOST_BYTES: u64 = 128 << 20;
+
+/// A segment that is not there yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Position of the first token.
+    pub first: u32,
+    /// Tokens there is room for, a power of two.
+    pub tokens: u32,
+}
 
 /// Keys and values of `tokens` consecutive positions.
 #[derive(Clone, Debug)]
@@ -21,6 +34,13 @@ pub struct KvSegment {
     pub first: u32,
     /// Tokens there is room for, a power of two.
     pub tokens: u32,
+}
+
+impl KvSegment {
+    /// The memory that keys and values lie in.
+    pub fn heap(&self) -> Heap {
+        self.k.heap()
+    }
 }
 
 /// Which segments a recording binds: positions are written to `from..to`, history is read from
@@ -107,7 +127,8 @@ impl KvLayer {
         }
         let row = k_type.bytes(head_dim.into()).max(v_type.bytes(head_dim.into()));
         let row = row * u64::from(n_kv);
-        let most = u32::try_from(gpu.caps().max_binding / row).unwrap_or(u32::MAX);
+        let most = u32::try_from(gpu.caps().max_binding.min(MOST_BYTES) / row);
+        let most = most.unwrap_or(u32::MAX);
         if most == 0 {
             return Err(Error::Device(format!("one token's keys need {row} bytes in one binding")));
         }
@@ -129,27 +150,45 @@ impl KvLayer {
         self
     }
 
-    /// Makes room for `tokens` tokens of a sequence that may grow to `context`; true when a
-    /// segment was added. No segment is larger than the rest of the context asks for.
+    /// The segment that is missing for `tokens` tokens of a sequence that may grow to `context`.
+    /// None is larger than the rest of the context asks for.
     ///
     /// # Errors
-    /// [`Error::Context`] for more tokens than the context; [`Error::Device`] when memory is
-    /// short (what was added before stays).
-    pub fn ensure(&mut self, gpu: &Gpu, tokens: u32, context: u32) -> Result<bool> {
+    /// [`Error::Context`] for more tokens than the context.
+    pub fn missing(&self, tokens: u32, context: u32) -> Result<Option<Cut>> {
         if tokens > context {
             return Err(Error::Context(format!("{tokens} tokens exceed the context of {context}")));
         }
-        let before = self.segments.len();
-        while self.capacity() < tokens {
-            let first = self.capacity();
-            let useful = (context - first).checked_next_power_of_two().unwrap_or(self.largest);
-            let tokens = first.max(self.first).min(self.largest).min(useful);
-            let values = u64::from(tokens) * u64::from(self.n_kv) * u64::from(self.head_dim);
-            let alloc = |label, ty: KvType| gpu.alloc(label, ty.bytes(values), MemoryKind::Kv);
-            let (k, v) = (alloc("keys", self.k_type)?, alloc("values", self.v_type)?);
-            self.segments.push(KvSegment { k, v, first, tokens });
+        let first = self.capacity();
+        if first >= tokens {
+            return Ok(None);
         }
-        Ok(self.segments.len() > before)
+        let useful = (context - first).checked_next_power_of_two().unwrap_or(self.largest);
+        let tokens = first.max(self.first).min(self.largest).min(useful);
+        Ok(Some(Cut { first, tokens }))
+    }
+
+    /// Adds the segment that [`Self::missing`] names, in `heap`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when memory is short; the cache is as before.
+    pub fn grow(&mut self, gpu: &Gpu, cut: Cut, heap: Heap) -> Result<()> {
+        let values = u64::from(cut.tokens) * u64::from(self.n_kv) * u64::from(self.head_dim);
+        let alloc = |label, ty: KvType| gpu.alloc_in(heap, label, ty.bytes(values), MemoryKind::Kv);
+        let (k, v) = (alloc("keys", self.k_type)?, alloc("values", self.v_type)?);
+        self.segments.push(KvSegment { k, v, first: cut.first, tokens: cut.tokens });
+        Ok(())
+    }
+
+    /// Makes room for `tokens` tokens in `heap`, as [`Self::missing`] and [`Self::grow`] do.
+    ///
+    /// # Errors
+    /// As there; what was added before stays.
+    pub fn ensure(&mut self, gpu: &Gpu, tokens: u32, context: u32, heap: Heap) -> Result<()> {
+        while let Some(cut) = self.missing(tokens, context)? {
+            self.grow(gpu, cut, heap)?;
+        }
+        Ok(())
     }
 
     /// The segments that positions `first .. first + n` touch.
@@ -218,13 +257,14 @@ mod tests {
     fn segments_double_and_stop_at_the_context() {
         each_device(|t| {
             let mut kv = KvLayer::new(&t.gpu, 1, 8, KvType::F16, KvType::F32).unwrap();
-            assert!(kv.ensure(&t.gpu, 1, 1_000_000).unwrap());
-            assert!(!kv.ensure(&t.gpu, 4096, 1_000_000).unwrap());
-            assert!(kv.ensure(&t.gpu, 8193, 9000).unwrap());
+            let ensure = |kv: &mut KvLayer, n, context| kv.ensure(&t.gpu, n, context, Heap::Device);
+            ensure(&mut kv, 1, 1_000_000).unwrap();
+            assert_eq!(kv.missing(4096, 1_000_000).unwrap(), None);
+            ensure(&mut kv, 8193, 9000).unwrap();
             assert_eq!(sizes(&kv), [(0, 4096), (4096, 4096), (8192, 1024)]);
-            assert!(matches!(kv.ensure(&t.gpu, 9001, 9000), Err(Error::Context(_))));
+            assert!(matches!(ensure(&mut kv, 9001, 9000), Err(Error::Context(_))));
             let mut short = KvLayer::new(&t.gpu, 1, 8, KvType::F16, KvType::F32).unwrap();
-            short.ensure(&t.gpu, 3, 100).unwrap();
+            ensure(&mut short, 3, 100).unwrap();
             assert_eq!(sizes(&short), [(0, 128)]);
         });
     }
@@ -234,7 +274,7 @@ mod tests {
         each_device(|t| {
             let kv = KvLayer::new(&t.gpu, 1, 8, KvType::F16, KvType::F16).unwrap();
             let mut kv = kv.with_segments_of(64);
-            kv.ensure(&t.gpu, 130, 1000).unwrap();
+            kv.ensure(&t.gpu, 130, 1000, Heap::Device).unwrap();
             let span = |first, n| kv.span(first, n).map(|s| (s.from, s.to)).ok();
             assert_eq!(span(0, 1), Some((0, 1)));
             assert_eq!(span(0, 64), Some((0, 1)));
@@ -243,6 +283,29 @@ mod tests {
             assert_eq!(span(191, 1), Some((2, 3)));
             assert_eq!(span(191, 2), None);
             assert_eq!(span(u32::MAX, 2), None);
+        });
+    }
+
+    #[test]
+    fn segments_lie_where_they_are_put() {
+        each_device(|t| {
+            let mut kv = KvLayer::new(&t.gpu, 1, 8, KvType::F16, KvType::F32).unwrap();
+            let before = t.gpu.memory();
+            kv.ensure(&t.gpu, 4096, 8192, Heap::Device).unwrap();
+            let grown = kv.ensure(&t.gpu, 8192, 8192, Heap::Host);
+            if !t.gpu.caps().host_buffers {
+                let text = grown.unwrap_err().to_string();
+                assert!(text.contains("keys cannot be in host memory"), "{text}");
+                return;
+            }
+            grown.unwrap();
+            let heaps: Vec<_> = kv.segments().iter().map(KvSegment::heap).collect();
+            assert_eq!(heaps, [Heap::Device, Heap::Host]);
+            let (now, bytes) = (t.gpu.memory(), 4096 * kv.bytes_per_token());
+            assert_eq!(now.device.kv, before.device.kv + bytes);
+            assert_eq!(now.host.kv, before.host.kv + bytes);
+            drop(kv);
+            assert_eq!(t.gpu.memory(), before);
         });
     }
 

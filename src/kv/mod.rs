@@ -4,9 +4,11 @@
 mod index;
 mod kv_type;
 mod layer;
+mod placement;
 mod reads;
 
 pub use index::{IndexLayer, IndexSegment, IndexShape, IndexStep};
 pub use kv_type::KvType;
-pub use layer::{KvLayer, KvSegment, KvSpan, KvStep};
+pub use layer::{Cut, KvLayer, KvSegment, KvSpan, KvStep};
+pub use placement::{KvHost, Placement};
 pub use reads::AttentionReads;

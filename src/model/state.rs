@@ -4,7 +4,7 @@ use super::config::{LayerKind, ModelConfig};
 use crate::{
     Result,
     gpu::{Gpu, MemoryKind},
-    kv::{AttentionReads, IndexLayer, KvLayer, KvSpan, KvType},
+    kv::{AttentionReads, IndexLayer, KvLayer, KvSpan, KvType, Placement},
     ops::Tensor,
 };
 
@@ -90,11 +90,20 @@ impl SequenceState {
         first: u32,
         n: u32,
         context: u32,
+        placement: &Placement,
     ) -> Result<Option<KvSpan>> {
         let mut span = None;
         for layer in &mut self.layers {
             if let LayerState::Attention(AttentionState { kv, index }) = layer {
-                kv.ensure(gpu, first + n, context)?;
+                let raw_key = index.as_ref().map_or(0, |index| index.bytes(1));
+                while let Some(cut) = kv.missing(first + n, context)? {
+                    let bytes = u64::from(cut.tokens) * (kv.bytes_per_token() + raw_key);
+                    let heap = placement.heap(&gpu.memory(), bytes)?;
+                    match (kv.grow(gpu, cut, heap), placement.instead_of(heap)) {
+                        (Err(_), Some(other)) => kv.grow(gpu, cut, other)?,
+                        (grown, _) => grown?,
+                    }
+                }
                 if let Some(index) = index {
                     index.follow(gpu, kv)?;
                 }

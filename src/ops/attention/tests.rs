@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    gpu::{Buf, MemoryKind},
+    gpu::{Buf, Heap, MemoryKind},
     kv::KvType,
     model::rope::RopeKind,
     ops::{
@@ -130,7 +130,7 @@ impl Case {
             let gates = rows(&s.gate, 2 * q_width);
             let gate =
                 self.gate.then_some(Gate { tensor: &gates, first: d as u32, stride: 2 * d as u32 });
-            kv.ensure(gpu, end as u32, 1 << 20).unwrap();
+            kv.ensure(gpu, end as u32, 1 << 20, Heap::Device).unwrap();
             let positions = positions(t, begin as u32, n as u32);
             let span = kv.span(begin as u32, n as u32).unwrap();
             let step = KvStep { layer: &kv, positions: &positions, span };
@@ -230,7 +230,7 @@ fn a_recording_replays_at_every_position_of_its_span() {
         let mut kv = KvLayer::new(gpu, case.n_kv as u32, d as u32, case.k_type, case.v_type)
             .unwrap()
             .with_segments_of(case.segment);
-        kv.ensure(gpu, 128, 128).unwrap();
+        kv.ensure(gpu, 128, 128, Heap::Device).unwrap();
         let span = kv.span(0, 100).unwrap();
         let positions = positions(t, 0, 1);
         let step = KvStep { layer: &kv, positions: &positions, span };
@@ -271,7 +271,7 @@ fn a_long_history_is_split() {
 fn shapes_that_do_not_fit_are_refused() {
     each_device(|t| {
         let mut kv = KvLayer::new(&t.gpu, 2, 64, KvType::F16, KvType::F16).unwrap();
-        kv.ensure(&t.gpu, 10, 100).unwrap();
+        kv.ensure(&t.gpu, 10, 100, Heap::Device).unwrap();
         let positions = positions(t, 0, 1);
         let step = KvStep { layer: &kv, positions: &positions, span: kv.span(0, 1).unwrap() };
         let scratch = AttentionScratch::new(&t.gpu, 4, 64, 1).unwrap();

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    gpu::Heap,
     kv::{IndexLayer, KvLayer, KvType},
     model::rope::RopeKind,
     ops::{
@@ -83,7 +84,7 @@ impl Inputs {
         let (q, keys) = (rows(&self.q, heads * d), rows(&self.keys, d));
         let (q_norm, k_norm) = (t.upload(&self.q_norm, d), t.upload(&self.k_norm, d));
         let norm = |gamma| HeadNorm { gamma, eps: EPS as f32 };
-        seq.kv.ensure(gpu, first + n, 1 << 20).unwrap();
+        seq.kv.ensure(gpu, first + n, 1 << 20, Heap::Device).unwrap();
         seq.index.follow(gpu, &seq.kv).unwrap();
         let rope = RopeTable::new(self.frequencies(), 1.0);
         let table = rope.tensor(gpu, n).unwrap();
@@ -274,7 +275,7 @@ fn one_recording_serves_every_position() {
         let want = inputs.run(t, KvType::F16, (tokens, tokens), 256, SCORES).chosen;
         let heads = SHAPE.heads as usize;
         let mut seq = Sequence::new(t, SHAPE, KvType::F16, 256);
-        seq.kv.ensure(&t.gpu, tokens, 1 << 20).unwrap();
+        seq.kv.ensure(&t.gpu, tokens, 1 << 20, Heap::Device).unwrap();
         seq.index.follow(&t.gpu, &seq.kv).unwrap();
         let rope = RopeTable::new(inputs.frequencies(), 1.0);
         let (table, blocks) = (rope.tensor(&t.gpu, 1).unwrap(), rope.tensor(&t.gpu, 1).unwrap());

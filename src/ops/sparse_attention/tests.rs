@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::{
+    gpu::Heap,
     kv::{KvLayer, KvType},
     ops::testing::{TestDevice, assert_close, each_device, random},
 };
@@ -87,7 +88,7 @@ impl Case {
         }
         let kv = KvLayer::new(&t.gpu, n_kv as u32, d as u32, self.k_type, self.v_type).unwrap();
         let mut kv = kv.with_segments_of(self.segment);
-        kv.ensure(&t.gpu, end as u32, 1 << 20).unwrap();
+        kv.ensure(&t.gpu, end as u32, 1 << 20, Heap::Device).unwrap();
         for s in kv.segments() {
             let row =
                 s.first as usize * n_kv * d..end.min((s.first + s.tokens) as usize) * n_kv * d;
@@ -188,7 +189,7 @@ fn a_wide_budget_is_split() {
 fn a_selection_for_others_is_refused() {
     each_device(|t| {
         let mut kv = KvLayer::new(&t.gpu, 2, 32, KvType::F16, KvType::F16).unwrap();
-        kv.ensure(&t.gpu, 10, 100).unwrap();
+        kv.ensure(&t.gpu, 10, 100, Heap::Device).unwrap();
         let positions = t.upload_words(&[0, 1]);
         let step = KvStep { layer: &kv, positions: &positions, span: kv.span(0, 2).unwrap() };
         let scratch = AttentionScratch::new(&t.gpu, 2, 32, 2).unwrap();

@@ -88,7 +88,7 @@ impl Engine {
         let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
         let model = Model::load(&mut loader, &config)?;
         let ngram = config.ngram().map(|_| NgramTable::open(gguf, options.ngram)).transpose()?;
-        let context = options.context.unwrap_or(config.context_length);
+        let context = options.context.unwrap_or_else(|| config.rope.reach(config.context_length));
         let ws = Workspace::new(&gpu, &config, options.chunk.clamp(1, context.max(1)), context)?;
         Ok(Self {
             last: Tensor::scratch(&gpu, "last hidden", 1, model.hidden(&ws).width)?,

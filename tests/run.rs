@@ -330,3 +330,17 @@ fn ctrl_c_ends_generation_cleanly() {
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.lines().last().unwrap().contains("| cancelled |"), "{stderr}");
 }
+
+#[test]
+fn a_context_past_the_trained_one_is_allowed_and_said() {
+    let notes = |args: &[&str]| {
+        let fixed = ["run", "-m", MODEL, "--tokens", "1,2", "-n", "1", "--temp", "0"];
+        let output = command(&fixed).args(args).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(notes(&["-c", "1000000"]).contains("quality is unknown"));
+    assert!(!notes(&[]).contains("quality is unknown"));
+    let stretched = ["--rope-scaling", "yarn", "--rope-scale", "1000", "-c", "1000000"];
+    assert!(!notes(&stretched).contains("quality is unknown"));
+}

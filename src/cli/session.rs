@@ -233,6 +233,12 @@ pub(super) fn load(args: &ModelArgs) -> Result<Engine> {
         engine.context(),
         engine.chunk(),
     ));
+    let reach = engine.config().rope.reach(engine.config().context_length);
+    if engine.context() > reach {
+        output::note(format_args!(
+            "the model was trained for a context of {reach}: past it memory fits, quality is unknown"
+        ));
+    }
     let layers = engine.config().n_layer;
     if args.n_gpu_layers.is_some_and(|n| n < layers) {
         output::note(format_args!("--n-gpu-layers: all {layers} layers run on the device"));

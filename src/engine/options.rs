@@ -12,7 +12,8 @@ use crate::{
 pub struct EngineOptions {
     /// Which device, and how.
     pub device: DeviceOptions,
-    /// Tokens a sequence can hold; none: the trained context.
+    /// Tokens a sequence can hold; none: as many as the model was trained for,
+    /// stretched where YaRN is on.
     pub context: Option<u32>,
     /// Tokens of a prefill step.
     pub chunk: u32,

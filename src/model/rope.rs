@@ -92,6 +92,17 @@ impl Yarn {
 }
 
 impl Rope {
+    /// Tokens of context that a model trained for `trained` is good for: YaRN stretches it.
+    pub fn reach(&self, trained: u32) -> u32 {
+        match &self.scaling {
+            RopeScaling::None | RopeScaling::Linear { .. } => trained,
+            // The conversion stops at the largest number.
+            RopeScaling::Yarn(yarn) => {
+                trained.max((f64::from(yarn.original_context) * yarn.factor) as u32)
+            }
+        }
+    }
+
     /// The frequency of each of the `n_rot / 2` pairs in radians a token, and the magnitude that
     /// cosine and sine are multiplied by. `factors` is the tensor `rope_freqs.weight`, by whose
     /// values frequencies are divided.
@@ -144,6 +155,16 @@ mod tests {
         close(f[25], 8.4955208e-7);
         close(f[25], trained[25] / 4.0);
         close(Yarn::new(12.0, 262_144).magnitude(), 1.2484907);
+    }
+
+    #[test]
+    fn yarn_stretches_the_context() {
+        let reach = |yarn, trained| rope(RopeScaling::Yarn(yarn)).reach(trained);
+        assert_eq!(reach(Yarn::new(12.0, 262_144), 262_144), 3_145_728);
+        // A file may name the stretched context itself.
+        assert_eq!(reach(Yarn::new(4.0, 32_768), 131_072), 131_072);
+        assert_eq!(reach(Yarn::new(1e9, 32_768), 131_072), u32::MAX);
+        assert_eq!(rope(RopeScaling::None).reach(4096), 4096);
     }
 
     #[test]

@@ -1,0 +1,160 @@
+//! Compiles every variant of `shaders/variants.txt` for AMD GPUs that need not be there, and
+//! prints what each costs: registers, occupancy, memory instructions, estimated cycles.
+//!
+//! ```text
+//! cargo run --example target_table -- GFX1151    # print the table of one GPU
+//! cargo run --example target_table -- --check    # compare all with the stored tables
+//! cargo run --example target_table -- --write    # store them
+//! cargo run --example target_table -- GFX1151 --code "mat_vec LANES=32 N=1 format=q4_k"
+//! ```
+//!
+//! The compiler is the one that AMD GPUs have on Linux: ACO, in Mesa's RADV driver. With
+//! `RADV_FORCE_FAMILY` that opens a device which compiles and cannot run; the Mesa must be of
+//! version 25 (Debian 12: `mesa-vulkan-drivers` of bookworm-backports), as 26 has it no more.
+//! wgpu cannot open it, because wgpu submits work while it opens a device, so [`driver`] compiles
+//! with wgpu's options itself: a kernel's figures are those of the code that runs.
+//!
+//! The stored tables lie beside this file. `--check` fails when a kernel spills registers or uses
+//! scratch memory, and when it has fewer waves a SIMD than stated or lost its 16-byte loads,
+//! integer dot products or matrix products; other figures may change freely.
+
+mod driver;
+mod figures;
+mod stated;
+
+use clap::Parser;
+use driver::Compiler;
+use engine::shader;
+use figures::Figures;
+use std::{
+    io::{BufRead, BufReader},
+    process::{Command, ExitCode, Stdio},
+};
+
+/// What the compiler of AMD GPUs makes of each kernel.
+#[derive(Parser)]
+struct Arguments {
+    /// GPUs as RADV names them: the Radeon 8060S, and RDNA3, RDNA2 and RDNA4 on desktops.
+    #[arg(default_values = ["GFX1151", "NAVI31", "NAVI21", "GFX1201"])]
+    targets: Vec<String>,
+    /// Compare with the stored tables and print only what is worse.
+    #[arg(long, conflicts_with = "write")]
+    check: bool,
+    /// Store the tables.
+    #[arg(long)]
+    write: bool,
+    /// Succeed with a message where the driver is missing.
+    #[arg(long)]
+    if_available: bool,
+    /// Print the compiler's program for the kernel of this name.
+    #[arg(long, value_name = "VARIANT", conflicts_with_all = ["check", "write"])]
+    code: Option<String>,
+}
+
+/// Chooses RADV's device; set, it says that this process compiles for it.
+const TARGET: &str = "RADV_FORCE_FAMILY";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = match std::env::var(TARGET) {
+        Ok(target) => compile_all(&arguments, &target),
+        Err(_) => each_target(&arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Missing(what)) if arguments.if_available => {
+            println!("skipped: {what}");
+            ExitCode::SUCCESS
+        }
+        Err(Failure::Missing(what) | Failure::Fault(what)) => {
+            eprintln!("{what}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Told) => ExitCode::FAILURE,
+    }
+}
+
+enum Failure {
+    /// There is no such compiler here.
+    Missing(String),
+    Fault(String),
+    /// Another process has said it.
+    Told,
+}
+
+/// Runs this program once a target: drivers read the environment, which a process has only one of.
+fn each_target(arguments: &Arguments) -> Result<(), Failure> {
+    let manifest = driver::manifest().ok_or_else(|| {
+        Failure::Missing("AMD's driver is not installed (Debian: mesa-vulkan-drivers)".into())
+    })?;
+    let fault = |e: std::io::Error| Failure::Fault(format!("cannot run myself: {e}"));
+    let mut good = true;
+    for target in &arguments.targets {
+        let mut child = Command::new(std::env::current_exe().map_err(fault)?)
+            .args(std::env::args_os().skip(1))
+            .env("VK_DRIVER_FILES", &manifest)
+            .env(TARGET, target)
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(fault)?;
+        // Mesa's LLVM knows fewer GPUs than its ACO and says so once a kernel; the rest is of a
+        // device that is not there.
+        let noise = ["is not a recognized processor", "ac_compute_device_uuid", "not a conformant"];
+        let mut unknown = false;
+        for line in child.stderr.take().into_iter().flat_map(|e| BufReader::new(e).lines()) {
+            let line = line.map_err(fault)?;
+            unknown |= line.contains("Unknown family");
+            if !noise.iter().any(|n| line.contains(n)) {
+                eprintln!("{line}");
+            }
+        }
+        let success = child.wait().map_err(fault)?.success();
+        if unknown {
+            return Err(Failure::Missing(format!("this Mesa knows no {target}")));
+        }
+        good &= success;
+    }
+    if good { Ok(()) } else { Err(Failure::Told) }
+}
+
+fn compile_all(arguments: &Arguments, target: &str) -> Result<(), Failure> {
+    let compiler = Compiler::open(target).map_err(Failure::Missing)?;
+    let mut table = stated::Table::new();
+    for variant in shader::listed() {
+        let name = variant.to_string();
+        if arguments.code.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        let shader = shader::compile(variant).map_err(|e| Failure::Fault(e.to_string()))?;
+        let kernel =
+            compiler.compile(&shader).map_err(|e| Failure::Fault(format!("{name}: {e}")))?;
+        if arguments.code.is_some() {
+            println!("{}", kernel.code);
+        }
+        table.push((name, Figures::of(&kernel)));
+    }
+    let path = stated::path(target);
+    let text = stated::text(&compiler.name, &table);
+    let fault = |e: std::io::Error| Failure::Fault(format!("{}: {e}", path.display()));
+    let faults = if arguments.check {
+        let stored = std::fs::read_to_string(&path).map_err(fault)?;
+        let stored = stated::parse(&stored)
+            .map_err(|e| Failure::Fault(format!("{}: {e}", path.display())))?;
+        stated::faults(&table, Some(&stored))
+    } else {
+        if arguments.write {
+            std::fs::write(&path, &text).map_err(fault)?;
+        } else {
+            print!("{text}");
+        }
+        stated::faults(&table, None)
+    };
+    if faults.is_empty() {
+        println!("{target}: {} kernels, none spills", table.len());
+        return Ok(());
+    }
+    Err(Failure::Fault(format!(
+        "{}\n{target}: if that is meant, state it: cargo run --example target_table -- --write {target}",
+        faults.iter().map(|fault| format!("{target}: {fault}")).collect::<Vec<_>>().join("\n"),
+    )))
+}

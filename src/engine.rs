@@ -2,6 +2,7 @@
 //! interface for the command line, the server, benches and tests.
 
 mod options;
+mod synthetic;
 
 pub use options::EngineOptions;
 
@@ -12,7 +13,7 @@ use crate::{
         AdapterReport, Counters, Gpu, MemoryReport, Pace, Profile, Readback, Recorder, Recording,
         Usage,
     },
-    kv::{AttentionReads, KvType, Placement},
+    kv::{AttentionReads, KvSpan, KvType, Placement},
     model::{
         Model, ModelConfig, Observer, Workspace,
         tensors::check_tensors,
@@ -412,11 +413,18 @@ impl Engine {
         head: bool,
     ) -> Result<(StepShape, Option<Pending>)> {
         let rows = self.request_rows(seq, tokens)?;
-        let (first, n) = (seq.tokens.len() as u32, tokens.len() as u32);
+        self.gpu.upload(&self.ws.inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
+        let n = tokens.len() as u32;
+        let span = self.prepare_places(seq, n)?;
+        Ok((StepShape { n, span, head }, rows))
+    }
+
+    /// Makes room for `n` more tokens, and writes their positions and what follows from them.
+    fn prepare_places(&mut self, seq: &mut Sequence, n: u32) -> Result<Option<KvSpan>> {
+        let first = seq.tokens.len() as u32;
         let span = seq.state.reserve(&self.gpu, first, n, self.context, &self.placement)?;
         let inputs = &self.ws.inputs;
         let positions: Vec<u32> = (first..first + n).collect();
-        self.gpu.upload(&inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
         self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
         self.rope.write(&self.gpu, first, n, &inputs.rope)?;
         if let (Some(space), Some(c)) = (&self.ws.indexer, &self.config.qwen4exp) {
@@ -425,7 +433,7 @@ impl Engine {
             let table = &space.block_rope;
             self.rope.write_every(&self.gpu, block, shape.ratio, blocks, table)?;
         }
-        Ok((StepShape { n, span, head }, rows))
+        Ok(span)
     }
 
     fn record(

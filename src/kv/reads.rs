@@ -41,6 +41,19 @@ impl AttentionReads {
         }
     }
 
+    /// What came after `before`, an earlier state of the same counter; of the largest query only
+    /// that of both.
+    pub fn since(&self, before: &Self) -> Self {
+        Self {
+            full_queries: self.full_queries - before.full_queries,
+            sparse_queries: self.sparse_queries - before.sparse_queries,
+            tokens: self.tokens - before.tokens,
+            most_tokens: self.most_tokens,
+            kv_bytes: self.kv_bytes - before.kv_bytes,
+            pooled_bytes: self.pooled_bytes - before.pooled_bytes,
+        }
+    }
+
     /// Tokens attended to by a query on average; 0 without any.
     pub fn average_tokens(&self) -> f64 {
         self.tokens as f64 / (self.full_queries + self.sparse_queries).max(1) as f64

@@ -3,15 +3,15 @@
 
 use super::{
     config::LayerKind,
-    indexer::Indexer,
+    indexer::{self, Indexer},
     state::AttentionState,
     weights::Loader,
-    workspace::{Step, Workspace},
+    workspace::{AttentionSpace, Step, Workspace},
 };
 use crate::{
     Error, Result,
     gpu::Recorder,
-    kv::KvStep,
+    kv::{IndexLayer, IndexStep, KvStep},
     ops::{
         Matrix, Tensor,
         attention::{self, Gate},
@@ -20,7 +20,7 @@ use crate::{
         qk_rope,
         rms_norm::Heads,
         rope::{HeadNorm, Rotation},
-        sparse_attention,
+        select_blocks, sparse_attention,
     },
 };
 
@@ -76,6 +76,7 @@ impl Attention {
     ) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
         let Workspace { inputs, normed, residual: x, attention: s, .. } = ws;
+        let index = self.index(state)?;
         product::record(rec, "attn_q", &self.q, normed, &s.q_gate, n, Epilogue::Store)?;
         product::record(rec, "attn_k", &self.k, normed, &s.k, n, Epilogue::Store)?;
         product::record(rec, "attn_v", &self.v, normed, &s.v, n, Epilogue::Store)?;
@@ -91,34 +92,65 @@ impl Attention {
         let heads = Heads { count: config.n_head, stride };
         let q_norm = self.q_norm.as_ref().map(norm);
         qk_rope::record(rec, (&s.q_gate, heads), q_norm, rotation, &s.q, n)?;
-        let Some(span) = step.span else {
-            return Err(Error::Model("no room for keys and values".into()));
-        };
-        let cache = KvStep { layer: &state.kv, positions: &inputs.positions, span };
-        let k_norm = self.k_norm.as_ref().map(norm);
-        kv_write::record(rec, (&s.k, &s.v), k_norm, rotation, cache, n)?;
+        if let Some((indexer, keys)) = index {
+            indexer.project(rec, step, keys.shape())?;
+        }
+        self.write(rec, step, state)?;
+        let (positions, span) = step.places()?;
+        let cache = KvStep { layer: &state.kv, positions, span };
         let gate = config.gated_attention.then_some(Gate {
             tensor: &s.q_gate,
             first: config.head_dim,
             stride,
         });
         let scale = config.attn_scale;
-        match (&self.indexer, &state.index, &ws.indexer) {
-            (None, None, _) => {
-                attention::record(rec, &s.q, gate, cache, &s.partial, &s.out, n, scale)?;
-            }
-            (Some(indexer), Some(keys), Some(space)) => {
-                indexer.record(rec, step, keys, cache)?;
-                let chosen = (&space.selection, keys.shape());
+        match index {
+            None => attention::record(rec, &s.q, gate, cache, &s.partial, &s.out, n, scale)?,
+            Some((_, layer)) => {
+                let space = indexer::space(ws)?;
+                let keys = IndexStep { layer, positions, span };
+                select_blocks::record(rec, &space.q, keys, &space.scratch, &space.selection, n)?;
+                let chosen = (&space.selection, layer.shape());
                 let (q, scratch, out) = (&s.q, (&s.partial, &space.gathered), &s.out);
                 sparse_attention::record(rec, q, gate, cache, chosen, scratch, out, n, scale)?;
             }
-            _ => return Err(Error::Model("attention whose state is of another kind".into())),
         }
         product::record(rec, "attn_output", &self.output, &s.out, x, n, Epilogue::Add)?;
         match &self.output_bias {
             Some(b) => bias::record(rec, b, x, n),
             None => Ok(()),
+        }
+    }
+
+    /// The keys, values and index keys that are in the workspace, to `state` at their positions.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn write(&self, rec: &mut Recorder, step: &Step<'_>, state: &AttentionState) -> Result<()> {
+        let Step { config, ws, n, .. } = *step;
+        let (positions, span) = step.places()?;
+        let cache = KvStep { layer: &state.kv, positions, span };
+        let rotation = Rotation { table: &ws.inputs.rope, kind: config.rope.kind };
+        let norm = self.k_norm.as_ref().map(|gamma| HeadNorm { gamma, eps: config.eps });
+        let AttentionSpace { k, v, .. } = &ws.attention;
+        kv_write::record(rec, (k, v), norm, rotation, cache, n)?;
+        match self.index(state)? {
+            None => Ok(()),
+            Some((indexer, layer)) => {
+                indexer.write(rec, step, IndexStep { layer, positions, span })
+            }
+        }
+    }
+
+    /// The indexer and its keys, where this block has one.
+    fn index<'a>(
+        &'a self,
+        state: &'a AttentionState,
+    ) -> Result<Option<(&'a Indexer, &'a IndexLayer)>> {
+        match (&self.indexer, &state.index) {
+            (None, None) => Ok(None),
+            (Some(indexer), Some(keys)) => Ok(Some((indexer, keys))),
+            _ => Err(Error::Model("attention whose state is of another kind".into())),
         }
     }
 }

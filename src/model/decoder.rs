@@ -95,6 +95,11 @@ impl Decoder {
         Ok(())
     }
 
+    /// What mixes tokens, by layer.
+    pub(super) fn mixers(&self) -> impl Iterator<Item = &Mixer> {
+        self.layers.iter().map(|layer| &layer.mixer)
+    }
+
     /// Records `logits = output * (rms(x) * output_norm)` for the first row of `x`.
     ///
     /// # Errors

@@ -1,8 +1,8 @@
 //! The forward pass of whichever architecture a file has.
 
 use super::{
-    Decoder, ModelConfig, Observer, Qwen4Exp, SequenceState, Workspace, weights::Loader,
-    workspace::Step,
+    Decoder, ModelConfig, Observer, Qwen4Exp, SequenceState, Workspace, mixer::Mixer,
+    weights::Loader, workspace::Step,
 };
 use crate::{Result, gpu::Recorder, ops::Tensor};
 use std::ops::Range;
@@ -53,6 +53,24 @@ impl Model {
             Self::Decoder(model) => model.record(rec, step, state, observer),
             Self::Qwen4Exp(model) => model.record(rec, step, state, piece, observer),
         }
+    }
+
+    /// Records that the keys, values and index keys in the workspace go to every attention layer's
+    /// cache, whatever they are.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn record_writes(
+        &self,
+        rec: &mut Recorder,
+        step: &Step<'_>,
+        state: &SequenceState,
+    ) -> Result<()> {
+        let mixers: &mut dyn Iterator<Item = &Mixer> = match self {
+            Self::Decoder(model) => &mut model.mixers(),
+            Self::Qwen4Exp(model) => &mut model.mixers(),
+        };
+        mixers.zip(&state.layers).try_for_each(|(mixer, state)| mixer.write(rec, step, state))
     }
 
     /// What a step leaves for the head, a row a token.

@@ -1,17 +1,19 @@
 //! What chooses the tokens that sparse attention reads (spec/architectures.md 4.5.4).
 
-use super::{weights::Loader, workspace::Step};
+use super::{
+    weights::Loader,
+    workspace::{IndexerSpace, Step, Workspace},
+};
 use crate::{
     Error, Result,
     gpu::Recorder,
-    kv::{IndexLayer, IndexStep, KvStep},
+    kv::{IndexShape, IndexStep},
     ops::{
         Matrix, Tensor, index_write,
         product::{self, Epilogue},
         qk_rope,
         rms_norm::Heads,
         rope::{HeadNorm, Rotation},
-        select_blocks,
     },
 };
 
@@ -22,6 +24,11 @@ pub(super) struct Indexer {
     k: Matrix,
     q_norm: Tensor,
     k_norm: Tensor,
+}
+
+/// Scratch that every workspace of a model with indexers has.
+pub(super) fn space(ws: &Workspace) -> Result<&IndexerSpace> {
+    ws.indexer.as_ref().ok_or_else(|| Error::Model("workspace without an indexer".into()))
 }
 
 impl Indexer {
@@ -36,30 +43,34 @@ impl Indexer {
         })
     }
 
-    /// Adds the step's index keys to `layer`; what its queries choose is in the workspace's
-    /// selection then.
-    pub(super) fn record(
+    /// Queries, and keys as projected, to the workspace.
+    pub(super) fn project(
         &self,
         rec: &mut Recorder,
         step: &Step<'_>,
-        layer: &IndexLayer,
-        cache: KvStep<'_>,
+        shape: IndexShape,
     ) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
-        let Some(s) = &ws.indexer else {
-            return Err(Error::Model("workspace without an indexer".into()));
-        };
+        let s = space(ws)?;
         product::record(rec, "indexer_q", &self.q, &ws.normed, &s.q_raw, n, Epilogue::Store)?;
         product::record(rec, "indexer_k", &self.k, &ws.normed, &s.k, n, Epilogue::Store)?;
-        let norm = |gamma| HeadNorm { gamma, eps: config.eps };
-        let rotation = |table| Rotation { table, kind: config.rope.kind };
-        let shape = layer.shape();
+        let norm = HeadNorm { gamma: &self.q_norm, eps: config.eps };
+        let rotation = Rotation { table: &ws.inputs.rope, kind: config.rope.kind };
         let heads = Heads { count: shape.heads, stride: shape.head_dim };
-        let (q, tokens) = ((&s.q_raw, heads), rotation(&ws.inputs.rope));
-        qk_rope::record(rec, q, Some(norm(&self.q_norm)), tokens, &s.q, n)?;
-        let KvStep { positions, span, .. } = cache;
-        let keys = IndexStep { layer, positions, span };
-        index_write::record(rec, &s.k, norm(&self.k_norm), rotation(&s.block_rope), keys, n)?;
-        select_blocks::record(rec, &s.q, keys, &s.scratch, &s.selection, n)
+        qk_rope::record(rec, (&s.q_raw, heads), Some(norm), rotation, &s.q, n)
+    }
+
+    /// Keys from the workspace to the layer, and pooled keys of the blocks they complete.
+    pub(super) fn write(
+        &self,
+        rec: &mut Recorder,
+        step: &Step<'_>,
+        keys: IndexStep<'_>,
+    ) -> Result<()> {
+        let Step { config, ws, n, .. } = *step;
+        let s = space(ws)?;
+        let norm = HeadNorm { gamma: &self.k_norm, eps: config.eps };
+        let rotation = Rotation { table: &s.block_rope, kind: config.rope.kind };
+        index_write::record(rec, &s.k, norm, rotation, keys, n)
     }
 }

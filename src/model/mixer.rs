@@ -42,4 +42,15 @@ impl Mixer {
             _ => Err(Error::Model("a layer has another kind of state".into())),
         }
     }
+
+    /// What [`Attention::write`] does, in attention layers.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn write(&self, rec: &mut Recorder, step: &Step<'_>, state: &LayerState) -> Result<()> {
+        match (self, state) {
+            (Self::Attention(block), LayerState::Attention(state)) => block.write(rec, step, state),
+            _ => Ok(()),
+        }
+    }
 }

@@ -152,6 +152,17 @@ impl SequenceState {
         }
     }
 
+    /// Puts values of `values`, which is told how many, into the part of fixed size.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] when the device has failed.
+    pub fn fill(&self, gpu: &Gpu, mut values: impl FnMut(usize) -> Vec<f32>) -> Result<()> {
+        self.fixed().try_for_each(|tensor| {
+            let count = tensor.rows as usize * tensor.width as usize;
+            gpu.upload(&tensor.buf, 0, bytemuck::cast_slice(&values(count)))
+        })
+    }
+
     /// Puts the part of fixed size back to before the first token.
     pub fn clear(&self, gpu: &Gpu) {
         self.fixed().for_each(|tensor| gpu.zero(&tensor.buf));

@@ -3,7 +3,7 @@
 
 use super::config::{Ffn, Gdn, LayerKind, ModelConfig};
 use crate::{
-    Result,
+    Error, Result,
     gpu::{Buf, Gpu, MemoryKind},
     kv::KvSpan,
     ops::{
@@ -136,6 +136,17 @@ pub struct Step<'a> {
     pub n: u32,
     /// The KV segments that the tokens' positions lie in; none without attention layers.
     pub span: Option<KvSpan>,
+}
+
+impl<'a> Step<'a> {
+    /// Where keys and values go: positions, and the segments they lie in.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when no room was made.
+    pub fn places(&self) -> Result<(&'a Buf, KvSpan)> {
+        let span = self.span.ok_or_else(|| Error::Model("no room for keys and values".into()))?;
+        Ok((&self.ws.inputs.positions, span))
+    }
 }
 
 /// All scratch of a model for steps of up to `rows` tokens.

@@ -124,6 +124,11 @@ impl Qwen4Exp {
         Ok(())
     }
 
+    /// What mixes tokens, by layer.
+    pub(in crate::model) fn mixers(&self) -> impl Iterator<Item = &Mixer> {
+        self.layers.iter().map(|layer| &layer.mixer)
+    }
+
     /// Records `logits = output * HC(X)` for the first row of `normed`, the normed streams.
     ///
     /// # Errors

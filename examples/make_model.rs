@@ -1,7 +1,7 @@
 //! Writes a model file of real geometry with random weights, to measure speed and memory:
 //!
 //! ```sh
-//! cargo run --release --example make_model -- --type Q4_K /tmp/synthetic-q4_k.gguf
+//! cargo run --release --example make_model -- --model flash-next --type Q4_K /tmp/synthetic-q4_k.gguf
 //! ```
 
 #[path = "../benches/synthetic/mod.rs"]
@@ -9,15 +9,18 @@ mod synthetic;
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use engine::quant::BlockType;
-use synthetic::Geometry;
+use synthetic::{Geometry, Streams};
 
-/// Writes a qwen35moe model of random weights. Defaults are a slice of Qwen3.5-35B-A3B.
+/// Writes a model of random weights.
 #[derive(Parser)]
 struct Arguments {
     /// The file to write.
     file: PathBuf,
+    /// The model whose slice it is.
+    #[arg(long, value_enum, default_value_t = Model::A3b)]
+    model: Model,
     /// Type of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K.
     #[arg(long = "type", default_value = "Q8_0", value_parser = block_type)]
     ty: BlockType,
@@ -27,9 +30,18 @@ struct Arguments {
     /// Vocabulary, at least 640.
     #[arg(long, default_value_t = Geometry::default().vocab)]
     vocab: u32,
-    /// Experts a layer, of which 8 are used.
+    /// Experts a layer.
     #[arg(long, default_value_t = Geometry::default().experts)]
     experts: u32,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Model {
+    /// Qwen3.5-35B-A3B.
+    #[value(name = "35b-a3b")]
+    A3b,
+    /// Qwen3.8-Flash-Next.
+    FlashNext,
 }
 
 fn block_type(name: &str) -> Result<BlockType, String> {
@@ -40,6 +52,18 @@ fn block_type(name: &str) -> Result<BlockType, String> {
 }
 
 fn main() -> engine::Result<()> {
-    let Arguments { file, ty, layers, vocab, experts } = Arguments::parse();
-    Geometry { ty, layers, vocab, experts, ..Geometry::default() }.write(&file)
+    let Arguments { file, model, ty, layers, vocab, experts } = Arguments::parse();
+    let geometry = match model {
+        Model::A3b => Geometry::default(),
+        Model::FlashNext => Geometry {
+            embd: 2560,
+            heads: 24,
+            value_heads: 48,
+            experts_used: 10,
+            expert_ff: 640,
+            streams: Some(Streams::default()),
+            ..Geometry::default()
+        },
+    };
+    Geometry { ty, layers, vocab, experts, ..geometry }.write(&file)
 }

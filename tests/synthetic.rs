@@ -4,11 +4,15 @@ mod common;
 #[path = "../benches/synthetic/mod.rs"]
 mod synthetic;
 
-use std::{env, fs, process};
+use std::{env, fs, ops::ControlFlow, process};
 
-use common::forward64::Model;
-use engine::quant::BlockType;
-use synthetic::Geometry;
+use common::{
+    devices::{as_it_is, load},
+    edited::Temporary,
+    forward64::Model,
+};
+use engine::{kv::KvType, quant::BlockType};
+use synthetic::{Geometry, Streams};
 
 const SMALL: Geometry = Geometry {
     ty: BlockType::F32,
@@ -25,6 +29,7 @@ const SMALL: Geometry = Geometry {
     experts: 8,
     experts_used: 3,
     expert_ff: 256,
+    streams: None,
 };
 
 #[test]
@@ -55,11 +60,39 @@ fn every_format_gives_logits_of_sane_size() {
     }
 }
 
+/// Rows that a K-quant does not fit are among them.
+#[test]
+fn streams_are_a_model_too() {
+    let streams = Streams {
+        low_rank: 96,
+        index_dim: 64,
+        budget: 8,
+        ngram_heads: 2,
+        ngram_width: 32,
+        ngram_rows: 50,
+        ..Streams::default()
+    };
+    for ty in [BlockType::Q8_0, BlockType::Q4K] {
+        let file = Temporary::new();
+        let geometry = Geometry { ty, streams: Some(streams), ..SMALL };
+        geometry.write(file.path()).expect("can be written");
+        let mut engine = load(file.path(), as_it_is(), KvType::F16, 16);
+        let mut seq = engine.new_sequence().unwrap();
+        let ids: Vec<u32> = (0..20).collect();
+        engine.prefill(&mut seq, &ids, &mut |_| ControlFlow::Continue(())).unwrap();
+        let logits = engine.logits(&seq).unwrap();
+        let squares: f32 = logits.iter().map(|x| x * x).sum();
+        let size = (squares / logits.len() as f32).sqrt();
+        // Half of the mean of four normed streams.
+        assert!((0.1..1.0).contains(&size), "{ty}: logits of size {size}");
+    }
+}
+
 #[test]
 fn rows_that_are_no_whole_blocks_are_refused() {
     let file = env::temp_dir().join(format!("synthetic-{}-refused.gguf", process::id()));
-    let written = Geometry { ty: BlockType::Q4K, expert_ff: 64, ..SMALL }.write(&file);
-    let message = written.expect_err("rows of 64 are no blocks of 256").to_string();
+    let written = Geometry { ty: BlockType::Q4K, expert_ff: 48, ..SMALL }.write(&file);
+    let message = written.expect_err("rows of 48 are no blocks of 32").to_string();
     assert!(message.contains("ffn_down_exps"), "{message}");
     assert!(!file.exists(), "nothing was written");
 }

@@ -1,6 +1,7 @@
 //! Model files of real geometry with random weights: for speed and memory, not for meaning.
 
 mod blocks;
+mod qwen4exp;
 mod tensors;
 
 use std::path::Path;
@@ -13,11 +14,15 @@ use engine::{
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// The sizes of a `qwen35moe` model and the type of its matrices. The default is a slice of
-/// Qwen3.5-35B-A3B: its layers, but four of them, with 16 of 256 experts and a small vocabulary.
+pub(crate) use qwen4exp::Streams;
+
+/// The sizes of a `qwen35moe` or `qwen4exp` model and the type of its matrices. The default is a
+/// slice of Qwen3.5-35B-A3B: its layers, but four of them, with 16 of 256 experts and a small
+/// vocabulary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    /// Type of all matrices but router, convolution and the shared expert's gate (F32).
+    /// Type of all matrices but router, convolution and the shared expert's gate (F32). Rows that
+    /// are no whole blocks of it take one with smaller blocks, as other writers of files do it.
     pub(crate) ty: BlockType,
     /// Layers; every fourth is softmax attention, the others are gated delta net.
     pub(crate) layers: u32,
@@ -38,6 +43,8 @@ pub(crate) struct Geometry {
     pub(crate) experts_used: u32,
     /// Width of each expert and of the shared one.
     pub(crate) expert_ff: u32,
+    /// What makes it a `qwen4exp` model.
+    pub(crate) streams: Option<Streams>,
 }
 
 impl Default for Geometry {
@@ -57,6 +64,7 @@ impl Default for Geometry {
             experts: 16,
             experts_used: 8,
             expert_ff: 512,
+            streams: None,
         }
     }
 }
@@ -67,6 +75,10 @@ const CONV_KERNEL: u32 = 4;
 const ATTENTION_INTERVAL: u32 = 4;
 
 impl Geometry {
+    fn architecture(&self) -> &'static str {
+        if self.streams.is_some() { "qwen4exp" } else { "qwen35moe" }
+    }
+
     /// Writes the model, a block at a time: it may be larger than memory. The same geometry gives
     /// the same bytes.
     ///
@@ -89,7 +101,8 @@ impl Geometry {
     }
 
     fn describe(&self, model: &mut Writer) {
-        model.set("general.architecture", "qwen35moe").set("general.name", "synthetic");
+        let arch = self.architecture();
+        model.set("general.architecture", arch).set("general.name", "synthetic");
         for (key, value) in [
             ("block_count", self.layers),
             ("context_length", 262_144),
@@ -110,14 +123,17 @@ impl Geometry {
             ("ssm.inner_size", self.value_heads * self.state_size),
             ("full_attention_interval", ATTENTION_INTERVAL),
         ] {
-            model.set(&format!("qwen35moe.{key}"), value);
+            model.set(&format!("{arch}.{key}"), value);
         }
-        model.set("qwen35moe.rope.freq_base", 1e7f32);
-        model.set("qwen35moe.attention.layer_norm_rms_epsilon", 1e-6f32);
+        model.set(&format!("{arch}.rope.freq_base"), 1e7f32);
+        model.set(&format!("{arch}.attention.layer_norm_rms_epsilon"), 1e-6f32);
         // Time, height and width take turns; for text all three are the position.
         let third = (self.n_rot / 2).div_ceil(3) as i32;
         let sections = [third, third, (self.n_rot / 2) as i32 - 2 * third, 0];
-        model.set("qwen35moe.rope.dimension_sections", &sections[..]);
+        model.set(&format!("{arch}.rope.dimension_sections"), &sections[..]);
+        if let Some(streams) = &self.streams {
+            streams.describe(self.layers, model);
+        }
     }
 
     /// The tokenizer of a fixture, padded to the vocabulary with tokens that no text produces.

@@ -1,4 +1,4 @@
-//! The tensors of a `qwen35moe` model, spec/architectures.md 3 and 4.
+//! The tensors of a model, spec/architectures.md 3 and 4.
 
 use std::io::{self, Write};
 
@@ -33,16 +33,24 @@ impl Geometry {
         let mut list = List { ty: self.ty, prefix: String::new(), tensors: Vec::new() };
         list.matrix("token_embd", &[embd, vocab]);
         list.matrix("output", &[embd, vocab]);
-        list.norm("output_norm", embd);
+        match &self.streams {
+            Some(streams) => streams.globals(self.embd, &mut list),
+            None => list.norm("output_norm", embd),
+        }
         for i in 0..self.layers {
             list.prefix = format!("blk.{i}.");
-            list.norm("attn_norm", embd);
+            match &self.streams {
+                Some(streams) => streams.layer(self, i, &mut list),
+                None => {
+                    list.norm("attn_norm", embd);
+                    list.norm("post_attention_norm", embd);
+                }
+            }
             if (i + 1).is_multiple_of(ATTENTION_INTERVAL) {
                 self.attention(&mut list);
             } else {
                 self.delta_net(&mut list);
             }
-            list.norm("post_attention_norm", embd);
             self.feed_forward(&mut list);
         }
         list.tensors
@@ -91,7 +99,7 @@ impl Geometry {
 }
 
 /// The tensors so far, and what the next ones have in common.
-struct List {
+pub(super) struct List {
     ty: BlockType,
     prefix: String,
     tensors: Vec<Tensor>,
@@ -103,15 +111,21 @@ impl List {
         self.tensors.push(Tensor { name, ty, shape: shape.to_vec(), values });
     }
 
-    fn matrix(&mut self, name: &str, shape: &[u64]) {
-        self.add(&format!("{name}.weight"), self.ty, shape, Values::Matrix);
+    pub(super) fn matrix(&mut self, name: &str, shape: &[u64]) {
+        let whole = shape[0].is_multiple_of(self.ty.block_elements() as u64);
+        let ty = match self.ty {
+            ty if whole => ty,
+            BlockType::Q4K => BlockType::Q4_0,
+            _ => BlockType::Q8_0,
+        };
+        self.add(&format!("{name}.weight"), ty, shape, Values::Matrix);
     }
 
-    fn float(&mut self, name: &str, shape: &[u64], from: f32, to: f32) {
+    pub(super) fn float(&mut self, name: &str, shape: &[u64], from: f32, to: f32) {
         self.add(name, BlockType::F32, shape, Values::Between(from, to));
     }
 
-    fn norm(&mut self, name: &str, size: u64) {
+    pub(super) fn norm(&mut self, name: &str, size: u64) {
         self.float(&format!("{name}.weight"), &[size], 0.8, 1.2);
     }
 }

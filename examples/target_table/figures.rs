@@ -1,6 +1,10 @@
 //! What is known of a compiled kernel: the columns of the table.
 
-use crate::driver::Compiled;
+use crate::{
+    driver::Compiled,
+    work::{self, Work},
+};
+use engine::shader::Variant;
 use std::fmt;
 
 macro_rules! columns {
@@ -57,6 +61,11 @@ columns! {
     Latency = "latency",
     /// Its estimate of cycles a SIMD is busy for each 64 lanes.
     Busy = "busy",
+    /// Of a kernel that streams: time of the vector units in percent of that which its bytes take
+    /// from memory ([`work`]). Less than 100: memory is the bound.
+    Bound = "bound",
+    /// Of a tiled product: multiplications in percent of what the vector units could do in its time.
+    Peak = "peak",
 }
 
 /// One row of the table.
@@ -65,7 +74,7 @@ pub(crate) struct Figures([u64; COLUMNS.len()]);
 
 impl Figures {
     /// Counts and copies from what the driver says.
-    pub(crate) fn of(kernel: &Compiled) -> Self {
+    pub(crate) fn of(kernel: &Compiled, variant: &Variant, target: &str) -> Self {
         let mut figures = Self([0; COLUMNS.len()]);
         figures.0[Column::Lanes as usize] = kernel.lanes.into();
         for (name, value) in &kernel.statistics {
@@ -85,6 +94,16 @@ impl Figures {
         }
         for column in kernel.code.lines().filter_map(|line| counted(opcode(line)?)) {
             figures.0[column as usize] += 1;
+        }
+        match (work::main_loop(variant, &kernel.code), work::cycles_a_byte(target)) {
+            (Some((Work::Stream(bytes), cycles)), Some(cycles_a_byte)) => {
+                let available = 32.0 * bytes * cycles_a_byte;
+                figures.0[Column::Bound as usize] = (100.0 * cycles / available).round() as u64;
+            }
+            (Some((Work::Multiply(products), cycles)), _) => {
+                figures.0[Column::Peak as usize] = (100.0 * products / cycles).round() as u64;
+            }
+            _ => {}
         }
         figures
     }
@@ -114,7 +133,7 @@ impl fmt::Display for Figures {
 }
 
 /// The operation in a line of the compiler's program, `results = operation operands`.
-fn opcode(line: &str) -> Option<&str> {
+pub(crate) fn opcode(line: &str) -> Option<&str> {
     let line = line.split_once(" = ").map_or(line, |(_, right)| right);
     line.split_whitespace().next()
 }

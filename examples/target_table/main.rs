@@ -15,12 +15,14 @@
 //! with wgpu's options itself: a kernel's figures are those of the code that runs.
 //!
 //! The stored tables lie beside this file. `--check` fails when a kernel spills registers or uses
-//! scratch memory, and when it has fewer waves a SIMD than stated or lost its 16-byte loads,
-//! integer dot products or matrix products; other figures may change freely.
+//! scratch memory, when one of the decode path is bound by arithmetic and not by memory, and when
+//! one has fewer waves a SIMD than stated or lost its 16-byte loads, integer dot products or matrix
+//! products; other figures may change freely.
 
 mod driver;
 mod figures;
 mod stated;
+mod work;
 
 use clap::Parser;
 use driver::Compiler;
@@ -121,17 +123,16 @@ fn compile_all(arguments: &Arguments, target: &str) -> Result<(), Failure> {
     let compiler = Compiler::open(target).map_err(Failure::Missing)?;
     let mut table = stated::Table::new();
     for variant in shader::listed() {
-        let name = variant.to_string();
-        if arguments.code.as_ref().is_some_and(|wanted| *wanted != name) {
+        if arguments.code.as_ref().is_some_and(|wanted| *wanted != variant.to_string()) {
             continue;
         }
         let shader = shader::compile(variant).map_err(|e| Failure::Fault(e.to_string()))?;
         let kernel =
-            compiler.compile(&shader).map_err(|e| Failure::Fault(format!("{name}: {e}")))?;
+            compiler.compile(&shader).map_err(|e| Failure::Fault(format!("{variant}: {e}")))?;
         if arguments.code.is_some() {
             println!("{}", kernel.code);
         }
-        table.push((name, Figures::of(&kernel)));
+        table.push((variant.clone(), Figures::of(&kernel, variant, target)));
     }
     let path = stated::path(target);
     let text = stated::text(&compiler.name, &table);
@@ -140,7 +141,7 @@ fn compile_all(arguments: &Arguments, target: &str) -> Result<(), Failure> {
         let stored = std::fs::read_to_string(&path).map_err(fault)?;
         let stored = stated::parse(&stored)
             .map_err(|e| Failure::Fault(format!("{}: {e}", path.display())))?;
-        stated::faults(&table, Some(&stored))
+        stated::faults(&table, Some(stored))
     } else {
         if arguments.write {
             std::fs::write(&path, &text).map_err(fault)?;

@@ -1,10 +1,14 @@
 //! The stored tables, one a target, and what a change must not make worse.
 
-use crate::figures::{Column, Figures};
+use crate::{
+    figures::{Column, Figures},
+    work,
+};
+use engine::shader::Variant;
 use std::{collections::BTreeMap, fmt::Write as _, path::PathBuf};
 
 /// Kernels and their figures, in the order of `shaders/variants.txt`.
-pub(crate) type Table = Vec<(String, Figures)>;
+pub(crate) type Table = Vec<(Variant, Figures)>;
 
 /// Where the table of `target` is kept.
 pub(crate) fn path(target: &str) -> PathBuf {
@@ -15,10 +19,11 @@ pub(crate) fn path(target: &str) -> PathBuf {
 
 /// The table as text, for people and for [`parse`].
 pub(crate) fn text(device: &str, table: &Table) -> String {
-    let widest = table.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    let names: Vec<_> = table.iter().map(|(variant, _)| variant.to_string()).collect();
+    let widest = names.iter().map(String::len).max().unwrap_or(0);
     let mut text =
         format!("# {device}\n# {:widest$}{}\n", "kernel", Figures::titles(), widest = widest - 1);
-    for (name, figures) in table {
+    for (name, (_, figures)) in names.iter().zip(table) {
         let _ = writeln!(text, "{name:widest$} |{figures}");
     }
     text
@@ -41,16 +46,21 @@ pub(crate) fn parse(text: &str) -> Result<BTreeMap<&str, Figures>, String> {
 }
 
 /// What is wrong with `table`, a sentence each: by itself, and against the `stated` one.
-pub(crate) fn faults(table: &Table, stated: Option<&BTreeMap<&str, Figures>>) -> Vec<String> {
+pub(crate) fn faults(table: &Table, mut stated: Option<BTreeMap<&str, Figures>>) -> Vec<String> {
     let mut faults = Vec::new();
-    for (name, now) in table {
+    for (variant, now) in table {
+        let name = variant.to_string();
         for (column, what) in [(Column::Spills, "spills"), (Column::Scratch, "uses scratch")] {
             if now.get(column) > 0 {
                 faults.push(format!("{name} {what}: {}", now.get(column)));
             }
         }
-        let Some(stated) = stated else { continue };
-        let Some(before) = stated.get(name.as_str()) else {
+        let bound = now.get(Column::Bound);
+        if work::decodes(variant) && bound >= 100 {
+            faults.push(format!("{name} takes {bound} % of the time of its bytes"));
+        }
+        let Some(stated) = &mut stated else { continue };
+        let Some(before) = stated.remove(name.as_str()) else {
             faults.push(format!("{name} is not stated"));
             continue;
         };
@@ -69,10 +79,8 @@ pub(crate) fn faults(table: &Table, stated: Option<&BTreeMap<&str, Figures>>) ->
             }
         }
     }
-    for name in stated.into_iter().flat_map(BTreeMap::keys) {
-        if !table.iter().any(|(n, _)| n == name) {
-            faults.push(format!("{name} is stated but not in shaders/variants.txt"));
-        }
+    for name in stated.into_iter().flat_map(BTreeMap::into_keys) {
+        faults.push(format!("{name} is stated but not in shaders/variants.txt"));
     }
     faults
 }

@@ -1,0 +1,134 @@
+//! What a kernel's main loop costs a round, against what the round moves or multiplies.
+
+use crate::figures::opcode;
+use engine::{
+    quant::BlockType,
+    shader::{Value, Variant},
+};
+
+/// What one lane does in a round of the loop that does the work.
+pub(crate) enum Work {
+    /// Reads or writes so many bytes that no other lane has, which come from memory.
+    Stream(f64),
+    /// Multiplies and adds so often.
+    Multiply(f64),
+}
+
+/// A loop and how often those inside it run in each of its rounds, in the program's order.
+struct Rounds(Work, Vec<f64>);
+
+/// What `variant` does, where that is much: decoding streams weights, state, keys and values,
+/// prefill multiplies.
+fn rounds(variant: &Variant) -> Option<Rounds> {
+    let number = |name: &str| match variant.get(name) {
+        Some(Value::Number(n)) => Some(f64::from(*n)),
+        _ => None,
+    };
+    let word = |name: &str| match variant.get(name) {
+        Some(Value::Word(word)) => Some(*word),
+        _ => None,
+    };
+    // Bytes of a number in the cache.
+    let element = |name: &str| word(name).map(|word| if word == "f16" { 2.0 } else { 4.0 });
+    Some(match variant.shader() {
+        // 16 weights of 4 rows.
+        "mat_vec" | "expert_down" => {
+            let format = word("format")?;
+            let ty = BlockType::ALL.iter().find(|ty| ty.name().eq_ignore_ascii_case(format))?;
+            Rounds(Work::Stream(ty.row_bytes(1024)? as f64 / 1024.0 * 64.0), vec![])
+        }
+        // 32 keys and values over 256 lanes; for each, four rows at a time.
+        "attention_decode" => {
+            let bytes = element("K")? + element("V")?;
+            let rows = number("HEADS")? * number("TOKENS")?;
+            Rounds(Work::Stream(number("D")? * bytes / 8.0), vec![(rows / 4.0).ceil(), 4.0])
+        }
+        // 8 values of 4 blocks.
+        "index_scores" => Rounds(Work::Stream(32.0 * element("T")?), vec![]),
+        // 16 values of the state, read and written, by one token.
+        "gated_delta_step" => Rounds(Work::Stream(128.0), vec![1.0, 1.0]),
+        // 32 weights of 64 rows with as many of each row of x, over 64 lanes: a lane loads its share
+        // of x, then multiplies 4 at a time.
+        "tile_product" => {
+            let rows = number("TM")?;
+            Rounds(Work::Multiply(32.0 * rows), vec![rows / 8.0, 8.0])
+        }
+        _ => return None,
+    })
+}
+
+/// Whether `variant` makes one token, for which memory has to be the bound.
+pub(crate) fn decodes(variant: &Variant) -> bool {
+    let one = |name| matches!(variant.get(name), None | Some(Value::Number(1)));
+    one("N") && one("TOKENS")
+}
+
+/// A loop of the program; the first is the whole program.
+#[derive(Default)]
+struct Loop {
+    parent: usize,
+    /// Cycles of the vector unit outside of loops inside this one, for 32 lanes.
+    cycles: f64,
+    /// Loads of 16 bytes.
+    loads: u32,
+}
+
+/// The program's loops in order.
+fn loops(code: &str) -> Vec<Loop> {
+    let mut loops = vec![Loop::default()];
+    let mut now = 0;
+    for line in code.lines() {
+        if let Some((_, kind)) = line.split_once("/ kind: ") {
+            for _ in kind.matches("loop-exit") {
+                now = loops[now].parent;
+            }
+            if kind.contains("loop-header") {
+                loops.push(Loop { parent: now, ..Loop::default() });
+                now = loops.len() - 1;
+            }
+        } else if let Some(opcode) = opcode(line) {
+            // A quarter of the lanes has a unit for these.
+            let slow = ["v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos"];
+            if opcode.starts_with("v_") {
+                loops[now].cycles +=
+                    if slow.iter().any(|s| opcode.starts_with(s)) { 4.0 } else { 1.0 };
+            }
+            loops[now].loads += u32::from(opcode == "buffer_load_dwordx4");
+        }
+    }
+    loops
+}
+
+/// What the main loop of `variant` does in a round of one lane, and the cycles of the vector unit
+/// that a round takes for 32 lanes. The main loop is the one with most wide loads.
+pub(crate) fn main_loop(variant: &Variant, code: &str) -> Option<(Work, f64)> {
+    let Rounds(work, inner) = rounds(variant)?;
+    let loops = loops(code);
+    let most = loops.iter().map(|l| l.loads).max()?;
+    let main = loops.iter().position(|l| l.loads == most)?;
+    // How often each loop runs in a round of the main one.
+    let mut runs = vec![0.0; loops.len()];
+    runs[main] = 1.0;
+    let mut inner = inner.into_iter();
+    for i in main + 1..loops.len() {
+        let outer = runs[loops[i].parent];
+        if loops[i].parent >= main && outer > 0.0 {
+            // More than any that is not stated: the largest run of weights.
+            runs[i] = outer * inner.next().unwrap_or(16.0);
+        }
+    }
+    Some((work, loops.iter().zip(&runs).map(|(l, runs)| l.cycles * runs).sum()))
+}
+
+/// Cycles of all vector units, for 32 lanes each, in the time that a byte takes from memory.
+pub(crate) fn cycles_a_byte(target: &str) -> Option<f64> {
+    // Units, GHz and GB/s.
+    let (units, clock, bandwidth) = match target {
+        "GFX1151" => (80.0, 2.9, 256.0),   // Radeon 8060S
+        "NAVI31" => (192.0, 2.5, 960.0),   // RX 7900 XTX
+        "NAVI21" => (160.0, 2.25, 512.0),  // RX 6900 XT
+        "GFX1201" => (128.0, 2.97, 640.0), // RX 9070 XT
+        _ => return None,
+    };
+    Some(units * clock / bandwidth)
+}

@@ -2,28 +2,27 @@
 //! interface for the command line, the server, benches and tests.
 
 mod options;
+mod step;
 mod synthetic;
 
 pub use options::EngineOptions;
 
+use step::Head;
+
 use crate::{
     Error, Result,
     gguf::Gguf,
-    gpu::{
-        AdapterReport, Counters, Gpu, MemoryReport, Pace, Profile, Readback, Recorder, Recording,
-        Usage,
-    },
-    kv::{AttentionReads, KvSpan, KvType, Placement},
+    gpu::{AdapterReport, Counters, Gpu, MemoryReport, Pace, Profile, Readback, Usage},
+    kv::{AttentionReads, KvType, Placement},
     model::{
         Model, ModelConfig, Observer, Workspace,
         tensors::check_tensors,
         weights::{Loader, Progress},
-        workspace::Step,
     },
-    ngram::{NgramTable, Pending},
+    ngram::NgramTable,
     ops::{Tensor, argmax, rope::RopeTable},
     sample::PartialSampling,
-    sequence::{Checkpoint, Sequence, StepShape},
+    sequence::{Checkpoint, Sequence},
     text::{ChatTemplate, Tokenizer, VocabSource},
 };
 use std::{
@@ -52,12 +51,6 @@ pub struct Engine {
     reads: AttentionReads,
     pace: Pace,
 }
-
-/// Tokens of a step that counts as decoding.
-const FEW: u32 = 8;
-
-/// Recordings a sequence keeps besides the one-token step: the full chunk and a remainder or two.
-const KEPT_RECORDINGS: usize = 4;
 
 impl Engine {
     /// Loads the model at `path` (any part of a multi-part file).
@@ -230,16 +223,8 @@ impl Engine {
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<()> {
         self.admit(seq, tokens)?;
-        let mut done = 0;
-        for chunk in tokens.chunks(self.ws.rows as usize) {
-            let last = done + chunk.len() == tokens.len();
-            self.step(seq, chunk, last)?;
-            done += chunk.len();
-            if progress(done).is_break() {
-                break;
-            }
-        }
-        Ok(())
+        let mut after = |_: &mut Self, _: &Sequence, done: Range<usize>| Ok(progress(done.end));
+        self.steps(seq, tokens, self.ws.rows, Head::AtTheEnd, &mut after)
     }
 
     /// Appends one token; then its logits are available.
@@ -248,7 +233,8 @@ impl Engine {
     /// [`Error::Context`] when the context is full.
     pub fn decode(&mut self, seq: &mut Sequence, token: u32) -> Result<()> {
         self.admit(seq, &[token])?;
-        self.step(seq, &[token], true)
+        let rows = self.request_rows(&seq.tokens, &[token], 0..1)?;
+        self.step(seq, &[token], rows, true)
     }
 
     /// Logits of the last token.
@@ -287,21 +273,20 @@ impl Engine {
     ) -> Result<()> {
         self.admit(seq, tokens)?;
         let mut wanted = wanted.iter().copied().peekable();
-        let mut first = 0;
-        for part in tokens.chunks(chunk.clamp(1, self.ws.rows) as usize) {
-            let last = first + part.len() - 1;
-            self.step(seq, part, true)?;
+        let mut after = |engine: &mut Self, seq: &Sequence, done: Range<usize>| {
+            let (first, last) = (done.start, done.end - 1);
             // The row whose logits the sequence holds: the last, in the end as well.
             let mut shown = last;
             while let Some(index) = wanted.next_if(|i| *i <= last) {
-                self.show(seq, index - first, index != shown)?;
+                engine.show(seq, index - first, index != shown)?;
                 shown = index;
-                sink(index, self.logits(seq)?)?;
+                sink(index, engine.logits(seq)?)?;
             }
-            self.show(seq, last - first, last != shown)?;
-            first = last + 1;
-        }
-        Ok(())
+            engine.show(seq, last - first, last != shown)?;
+            Ok(ControlFlow::Continue(()))
+        };
+        let size = chunk.clamp(1, self.ws.rows);
+        self.steps(seq, tokens, size, Head::OfEveryStep, &mut after)
     }
 
     /// Computes the logits of another `row` of the last step, if it `differs` from the one shown.
@@ -324,7 +309,8 @@ impl Engine {
         observer: &mut dyn Observer,
     ) -> Result<()> {
         self.admit(seq, tokens)?;
-        let (shape, rows) = self.prepare(seq, tokens, false)?;
+        let rows = self.request_rows(&seq.tokens, tokens, 0..tokens.len())?;
+        let shape = self.prepare(seq, tokens, false)?;
         let pieces = self.record(seq, &shape, Some(observer))?;
         self.run(seq, tokens, &pieces, rows)
     }
@@ -354,133 +340,6 @@ impl Engine {
                 self.config.n_vocab
             ))),
             None => Ok(()),
-        }
-    }
-
-    fn step(&mut self, seq: &mut Sequence, tokens: &[u32], head: bool) -> Result<()> {
-        let (shape, rows) = self.prepare(seq, tokens, head)?;
-        let pieces = match seq.recordings.remove(&shape) {
-            Some(pieces) => pieces,
-            None => self.record(seq, &shape, None)?,
-        };
-        self.run(seq, tokens, &pieces, rows)?;
-        if seq.recordings.len() >= KEPT_RECORDINGS {
-            seq.recordings.retain(|shape, _| shape.n == 1 || shape.n == self.ws.rows);
-        }
-        seq.recordings.insert(shape, pieces);
-        Ok(())
-    }
-
-    /// Submits a step piece by piece; the last one waits for the rows of the n-gram table.
-    fn run(
-        &mut self,
-        seq: &mut Sequence,
-        tokens: &[u32],
-        pieces: &[Recording],
-        rows: Option<Pending>,
-    ) -> Result<()> {
-        let n = tokens.len() as u32;
-        let Some((last, before)) = pieces.split_last() else { return Ok(()) };
-        seq.broken = true;
-        for piece in before {
-            self.submit(piece, n)?;
-        }
-        if let (Some(rows), Some(space)) = (rows, &self.ws.ngram) {
-            self.gpu.upload(&space.rows.buf, 0, bytemuck::cast_slice(&rows.wait()?))?;
-        }
-        self.submit(last, n)?;
-        seq.broken = false;
-        seq.state.count_reads(seq.tokens.len() as u32, n, &mut self.reads);
-        seq.tokens.extend_from_slice(tokens);
-        Ok(())
-    }
-
-    /// Starts reading the rows of the n-gram table that `tokens` want, which are to follow `seq`.
-    fn request_rows(&self, seq: &Sequence, tokens: &[u32]) -> Result<Option<Pending>> {
-        match (self.config.ngram(), &self.ngram) {
-            (Some(ngram), Some(table)) => {
-                table.request(&ngram.hash.rows(&seq.tokens, tokens)).map(Some)
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// Makes room, has the n-gram rows read, and writes the step's inputs.
-    fn prepare(
-        &mut self,
-        seq: &mut Sequence,
-        tokens: &[u32],
-        head: bool,
-    ) -> Result<(StepShape, Option<Pending>)> {
-        let rows = self.request_rows(seq, tokens)?;
-        self.gpu.upload(&self.ws.inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
-        let n = tokens.len() as u32;
-        let span = self.prepare_places(seq, n)?;
-        Ok((StepShape { n, span, head }, rows))
-    }
-
-    /// Makes room for `n` more tokens, and writes their positions and what follows from them.
-    fn prepare_places(&mut self, seq: &mut Sequence, n: u32) -> Result<Option<KvSpan>> {
-        let first = seq.tokens.len() as u32;
-        let span = seq.state.reserve(&self.gpu, first, n, self.context, &self.placement)?;
-        let inputs = &self.ws.inputs;
-        let positions: Vec<u32> = (first..first + n).collect();
-        self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
-        self.rope.write(&self.gpu, first, n, &inputs.rope)?;
-        if let (Some(space), Some(c)) = (&self.ws.indexer, &self.config.qwen4exp) {
-            let shape = c.indexer.shape();
-            let (block, blocks) = (first / shape.ratio * shape.ratio, shape.touched(n));
-            let table = &space.block_rope;
-            self.rope.write_every(&self.gpu, block, shape.ratio, blocks, table)?;
-        }
-        Ok(span)
-    }
-
-    fn record(
-        &self,
-        seq: &Sequence,
-        shape: &StepShape,
-        mut observer: Option<&mut dyn Observer>,
-    ) -> Result<Vec<Recording>> {
-        let StepShape { n, span, head } = *shape;
-        let step = Step { config: &self.config, ws: &self.ws, n, span };
-        let pieces = self.model.pieces(&self.config);
-        let record = |(i, piece): (usize, &Range<usize>)| {
-            let mut rec = Recorder::new(&self.gpu);
-            let observer = observer.as_mut().map(|o| &mut **o as &mut dyn Observer);
-            self.model.record(&mut rec, &step, &seq.state, piece.clone(), observer)?;
-            if head && i + 1 == pieces.len() {
-                self.record_head(&mut rec, seq, n - 1)?;
-            }
-            rec.finish()
-        };
-        pieces.iter().enumerate().map(record).collect()
-    }
-
-    /// The head over one row of the last step.
-    fn record_row(&self, seq: &Sequence, row: u32) -> Result<Recording> {
-        let mut rec = Recorder::new(&self.gpu);
-        self.record_head(&mut rec, seq, row)?;
-        rec.finish()
-    }
-
-    fn record_head(&self, rec: &mut Recorder, seq: &Sequence, row: u32) -> Result<()> {
-        let mut hidden = self.model.hidden(&self.ws);
-        if row > 0 {
-            let bytes = u64::from(hidden.width) * 4;
-            rec.copy(&hidden.buf, u64::from(row) * bytes, &self.last.buf, 0, bytes);
-            hidden = &self.last;
-        }
-        self.model.record_head(rec, &self.config, &self.ws, hidden, &seq.logits)?;
-        argmax::record(rec, &seq.logits, &seq.choice)
-    }
-
-    /// Steps of few tokens are short and go out at once, without a wait; others in parts.
-    fn submit(&mut self, recording: &Recording, n: u32) -> Result<()> {
-        match &mut self.profile {
-            Some(profile) => self.gpu.submit_profiled(recording, profile),
-            None if n <= FEW => self.gpu.submit(recording),
-            None => self.gpu.submit_paced(recording, &mut self.pace),
         }
     }
 }

@@ -21,6 +21,8 @@ use std::{
     fs::{self, OpenOptions},
     io::Write,
     ops::ControlFlow,
+    thread,
+    time::Duration,
 };
 
 const CHUNKS: [u32; 5] = [1, 3, 64, 127, 512];
@@ -239,6 +241,36 @@ fn a_row_that_cannot_be_read_breaks_one_sequence() {
     (&file).write_all(&bytes).unwrap();
     engine.clear(&mut seq);
     assert_eq!(logits(&mut engine, &mut seq, &[1, 2, 3]), before);
+}
+
+/// The rows of the second chunk are read while the first one runs, and those of the third are not.
+#[test]
+fn rows_are_read_a_chunk_ahead() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let ids: Vec<u32> = (0..40).map(|i| i * 13 % 570).collect();
+    let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, 16);
+    let mut seq = engine.new_sequence().unwrap();
+    let want = logits(&mut engine, &mut seq, &ids[..32]);
+    let copy = described(&expected.model, |_| ());
+    for (length, succeeds) in [(32, true), (40, false)] {
+        let bytes = fs::read(copy.path()).unwrap();
+        let mut engine = load(copy.path(), DeviceOptions::default(), KvType::F32, 16);
+        let mut seq = engine.new_sequence().unwrap();
+        let mut cut_file = |done| {
+            if done == 16 {
+                // Far longer than a few rows take.
+                thread::sleep(Duration::from_millis(500));
+                OpenOptions::new().write(true).open(copy.path()).unwrap().set_len(100).unwrap();
+            }
+            ControlFlow::Continue(())
+        };
+        let prefilled = engine.prefill(&mut seq, &ids[..length], &mut cut_file);
+        assert_eq!(prefilled.is_ok(), succeeds, "{length} tokens: {prefilled:?}");
+        if succeeds {
+            assert_eq!(engine.logits(&seq).unwrap(), want);
+        }
+        fs::write(copy.path(), bytes).unwrap();
+    }
 }
 
 #[test]

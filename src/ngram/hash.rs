@@ -1,6 +1,7 @@
 //! From token ids to rows of the n-gram table.
 
 use crate::{Error, Result};
+use std::ops::Range;
 
 /// Longest n-gram and most heads that a file may ask for (spec/architectures.md 2).
 const MAX_NGRAM: usize = 8;
@@ -95,12 +96,12 @@ impl NgramHash {
         self.heads.iter().map(|head| head.offset + head.size).max().unwrap_or(0)
     }
 
-    /// The rows of every one of `tokens`, which follow `past` in their sequence:
-    /// `[tokens][heads]`. Of `past` only the last `ngram_size - 1` ids are looked at, so it may be
-    /// cut to as many; shorter, it is the start of the sequence.
-    pub fn rows(&self, past: &[u32], tokens: &[u32]) -> Vec<u64> {
-        let mut rows = Vec::with_capacity(tokens.len() * self.heads());
-        for t in 0..tokens.len() {
+    /// The rows of `part` of `tokens`, which follow `past` in their sequence: `[part][heads]`. Of
+    /// `past` only the last `ngram_size - 1` ids are looked at, so it may be cut to as many;
+    /// shorter, it is the start of the sequence.
+    pub fn rows(&self, past: &[u32], tokens: &[u32], part: Range<usize>) -> Vec<u64> {
+        let mut rows = Vec::with_capacity(part.len() * self.heads());
+        for t in part {
             let before = tokens[..t].iter().rev().chain(past.iter().rev()).copied();
             self.token_rows(tokens[t], before, &mut rows);
         }
@@ -153,6 +154,10 @@ mod tests {
         NgramHash::new(flash_next()).unwrap()
     }
 
+    fn rows_of(past: &[u32], tokens: &[u32]) -> Vec<u64> {
+        hash().rows(past, tokens, 0..tokens.len())
+    }
+
     /// Section 7 of the specification.
     const FIRST_0: [u64; 16] = [
         768795, 32189829, 51641306, 71063218, 85886852, 104959504, 134316676, 154856127, 173280301,
@@ -173,37 +178,39 @@ mod tests {
 
     #[test]
     fn a_sequence_begins_as_after_an_end_of_text() {
-        assert_eq!(hash().rows(&[], &[0]), FIRST_0);
-        assert_eq!(hash().rows(&[], &[100, 200]), [FIRST_100, AFTER_100].concat());
-        assert_eq!(hash().rows(&[7, EOS], &[100, 200]), [FIRST_100, AFTER_100].concat());
+        assert_eq!(rows_of(&[], &[0]), FIRST_0);
+        assert_eq!(rows_of(&[], &[100, 200]), [FIRST_100, AFTER_100].concat());
+        assert_eq!(rows_of(&[7, EOS], &[100, 200]), [FIRST_100, AFTER_100].concat());
     }
 
     #[test]
     fn three_ids_make_all_rows() {
         let all = [FIRST_100, AFTER_100, AFTER_100_200].concat();
-        assert_eq!(hash().rows(&[], &[100, 200, 300]), all);
+        assert_eq!(rows_of(&[], &[100, 200, 300]), all);
     }
 
     #[test]
     fn an_end_of_text_cuts_what_is_before_it_but_not_its_own_context() {
         let tokens = [5, 6, EOS, 100, 200, 300];
-        let rows = hash().rows(&[], &tokens);
+        let rows = rows_of(&[], &tokens);
         assert_eq!(rows[3 * 16..], [FIRST_100, AFTER_100, AFTER_100_200].concat());
-        assert_ne!(rows[2 * 16..3 * 16], hash().rows(&[], &[EOS]));
-        assert_eq!(rows[2 * 16..3 * 16], hash().rows(&[5, 6], &[EOS]));
+        assert_ne!(rows[2 * 16..3 * 16], rows_of(&[], &[EOS]));
+        assert_eq!(rows[2 * 16..3 * 16], rows_of(&[5, 6], &[EOS]));
     }
 
     #[test]
     fn steps_of_any_length_give_the_same_rows() {
         let tokens: Vec<u32> = (0..40).map(|i| if i % 7 == 5 { EOS } else { i * i * 31 }).collect();
-        let whole = hash().rows(&[], &tokens);
+        let whole = rows_of(&[], &tokens);
         for chunk in [1, 2, 3, 7] {
             let mut rows = Vec::new();
             for (i, part) in tokens.chunks(chunk).enumerate() {
                 let past = &tokens[..i * chunk];
                 let recent = &past[past.len().saturating_sub(2)..];
-                assert_eq!(hash().rows(past, part), hash().rows(recent, part));
-                rows.extend(hash().rows(past, part));
+                assert_eq!(rows_of(past, part), rows_of(recent, part));
+                let same = i * chunk..i * chunk + part.len();
+                assert_eq!(rows_of(past, part), hash().rows(&[], &tokens, same));
+                rows.extend(rows_of(past, part));
             }
             assert_eq!(rows, whole, "in chunks of {chunk}");
         }
@@ -218,7 +225,7 @@ mod tests {
             ..flash_next()
         };
         let hash = NgramHash::new(params.clone()).unwrap();
-        let rows = hash.rows(&[u32::MAX], &[u32::MAX, 0, 1, u32::MAX - 1]);
+        let rows = hash.rows(&[u32::MAX], &[u32::MAX, 0, 1, u32::MAX - 1], 0..4);
         assert_eq!(rows.len(), 4 * hash.heads());
         for (i, row) in rows.into_iter().enumerate() {
             let first = params.head_offsets[i % 6];

@@ -1,0 +1,196 @@
+//! Steps of a sequence: inputs, recordings by shape, submissions.
+
+use super::Engine;
+use crate::{
+    Result,
+    gpu::{Recorder, Recording},
+    kv::KvSpan,
+    model::{Observer, workspace::Step},
+    ngram::Pending,
+    ops::argmax,
+    sequence::{Sequence, StepShape},
+};
+use std::ops::{ControlFlow, Range};
+
+/// Tokens of a step that counts as decoding.
+const FEW: u32 = 8;
+
+/// Recordings a sequence keeps besides the one-token step: the full chunk and a remainder or two.
+const KEPT_RECORDINGS: usize = 4;
+
+/// Which steps end with the logits of their last token.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Head {
+    AtTheEnd,
+    OfEveryStep,
+}
+
+/// Is given the tokens of a step that is done.
+pub(super) type AfterStep<'a> =
+    dyn FnMut(&mut Engine, &Sequence, Range<usize>) -> Result<ControlFlow<()>> + 'a;
+
+impl Engine {
+    /// Takes `tokens` in steps of `size`. The rows of a step's n-grams are read while the step
+    /// before it runs. `after` is told which tokens a step had, and may break off.
+    pub(super) fn steps(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        size: u32,
+        head: Head,
+        after: &mut AfterStep<'_>,
+    ) -> Result<()> {
+        let (start, end) = (seq.tokens.len(), tokens.len());
+        let part = |first: usize| first.min(end)..first.saturating_add(size as usize).min(end);
+        let mut ahead = self.request_rows(&seq.tokens, tokens, part(0))?;
+        for first in (0..end).step_by(size as usize) {
+            let (rows, own) = (ahead, part(first));
+            ahead = self.request_rows(&seq.tokens[..start], tokens, part(own.end))?;
+            let head = head == Head::OfEveryStep || own.end == end;
+            self.step(seq, &tokens[own.clone()], rows, head)?;
+            if after(self, seq, own)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends `tokens`, at most a chunk, of whose n-grams `rows` are.
+    pub(super) fn step(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        rows: Option<Pending>,
+        head: bool,
+    ) -> Result<()> {
+        let shape = self.prepare(seq, tokens, head)?;
+        let pieces = match seq.recordings.remove(&shape) {
+            Some(pieces) => pieces,
+            None => self.record(seq, &shape, None)?,
+        };
+        self.run(seq, tokens, &pieces, rows)?;
+        if seq.recordings.len() >= KEPT_RECORDINGS {
+            seq.recordings.retain(|shape, _| shape.n == 1 || shape.n == self.ws.rows);
+        }
+        seq.recordings.insert(shape, pieces);
+        Ok(())
+    }
+
+    /// Submits a step piece by piece; the last one waits for the rows of the n-gram table.
+    pub(super) fn run(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        pieces: &[Recording],
+        rows: Option<Pending>,
+    ) -> Result<()> {
+        let n = tokens.len() as u32;
+        let Some((last, before)) = pieces.split_last() else { return Ok(()) };
+        seq.broken = true;
+        for piece in before {
+            self.submit(piece, n)?;
+        }
+        if let (Some(rows), Some(space)) = (rows, &self.ws.ngram) {
+            self.gpu.upload(&space.rows.buf, 0, bytemuck::cast_slice(&rows.wait()?))?;
+        }
+        self.submit(last, n)?;
+        seq.broken = false;
+        seq.state.count_reads(seq.tokens.len() as u32, n, &mut self.reads);
+        seq.tokens.extend_from_slice(tokens);
+        Ok(())
+    }
+
+    /// Starts reading the rows of the n-gram table that `part` of `tokens` want; `tokens` follow
+    /// `past` in their sequence.
+    pub(super) fn request_rows(
+        &self,
+        past: &[u32],
+        tokens: &[u32],
+        part: Range<usize>,
+    ) -> Result<Option<Pending>> {
+        match (self.config.ngram(), &self.ngram) {
+            (Some(ngram), Some(table)) => {
+                table.request(&ngram.hash.rows(past, tokens, part)).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Makes room and writes the step's inputs.
+    pub(super) fn prepare(
+        &mut self,
+        seq: &mut Sequence,
+        tokens: &[u32],
+        head: bool,
+    ) -> Result<StepShape> {
+        self.gpu.upload(&self.ws.inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
+        let n = tokens.len() as u32;
+        let span = self.prepare_places(seq, n)?;
+        Ok(StepShape { n, span, head })
+    }
+
+    /// Makes room for `n` more tokens, and writes their positions and what follows from them.
+    pub(super) fn prepare_places(&mut self, seq: &mut Sequence, n: u32) -> Result<Option<KvSpan>> {
+        let first = seq.tokens.len() as u32;
+        let span = seq.state.reserve(&self.gpu, first, n, self.context, &self.placement)?;
+        let inputs = &self.ws.inputs;
+        let positions: Vec<u32> = (first..first + n).collect();
+        self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
+        self.rope.write(&self.gpu, first, n, &inputs.rope)?;
+        if let (Some(space), Some(c)) = (&self.ws.indexer, &self.config.qwen4exp) {
+            let shape = c.indexer.shape();
+            let (block, blocks) = (first / shape.ratio * shape.ratio, shape.touched(n));
+            let table = &space.block_rope;
+            self.rope.write_every(&self.gpu, block, shape.ratio, blocks, table)?;
+        }
+        Ok(span)
+    }
+
+    pub(super) fn record(
+        &self,
+        seq: &Sequence,
+        shape: &StepShape,
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<Vec<Recording>> {
+        let StepShape { n, span, head } = *shape;
+        let step = Step { config: &self.config, ws: &self.ws, n, span };
+        let pieces = self.model.pieces(&self.config);
+        let record = |(i, piece): (usize, &Range<usize>)| {
+            let mut rec = Recorder::new(&self.gpu);
+            let observer = observer.as_mut().map(|o| &mut **o as &mut dyn Observer);
+            self.model.record(&mut rec, &step, &seq.state, piece.clone(), observer)?;
+            if head && i + 1 == pieces.len() {
+                self.record_head(&mut rec, seq, n - 1)?;
+            }
+            rec.finish()
+        };
+        pieces.iter().enumerate().map(record).collect()
+    }
+
+    /// The head over one row of the last step.
+    pub(super) fn record_row(&self, seq: &Sequence, row: u32) -> Result<Recording> {
+        let mut rec = Recorder::new(&self.gpu);
+        self.record_head(&mut rec, seq, row)?;
+        rec.finish()
+    }
+
+    fn record_head(&self, rec: &mut Recorder, seq: &Sequence, row: u32) -> Result<()> {
+        let mut hidden = self.model.hidden(&self.ws);
+        if row > 0 {
+            let bytes = u64::from(hidden.width) * 4;
+            rec.copy(&hidden.buf, u64::from(row) * bytes, &self.last.buf, 0, bytes);
+            hidden = &self.last;
+        }
+        self.model.record_head(rec, &self.config, &self.ws, hidden, &seq.logits)?;
+        argmax::record(rec, &seq.logits, &seq.choice)
+    }
+
+    /// Steps of few tokens are short and go out at once, without a wait; others in parts.
+    pub(super) fn submit(&mut self, recording: &Recording, n: u32) -> Result<()> {
+        match &mut self.profile {
+            Some(profile) => self.gpu.submit_profiled(recording, profile),
+            None if n <= FEW => self.gpu.submit(recording),
+            None => self.gpu.submit_paced(recording, &mut self.pace),
+        }
+    }
+}

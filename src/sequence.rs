@@ -16,6 +16,8 @@ pub(crate) struct StepShape {
     pub(crate) n: u32,
     /// KV segments written; those before them are read.
     pub(crate) span: Option<KvSpan>,
+    /// Whether layers that select what they read have no need to.
+    pub(crate) dense: bool,
     /// Whether the last token's logits are wanted.
     pub(crate) head: bool,
 }

@@ -4,13 +4,13 @@
 mod common;
 
 use common::{
-    devices::load,
+    devices::{load, poisoned},
     edited::described,
     expected::{Expected, FLOAT32_LIMIT, HIDDEN_LIMIT, Prompt},
 };
 use engine::{
     Engine, EngineOptions,
-    gpu::{Buf, DeviceOptions, MemoryKind, Recorder},
+    gpu::{Buf, DeviceOptions, MemoryKind, Recorder, Restrictions},
     kv::{IndexShape, KvType},
     model::{Observer, Part, Workspace, config::LayerKind},
     ngram::Storage,
@@ -79,7 +79,13 @@ impl Run {
                 let values = tensor.read(engine.gpu(), tensor.rows).unwrap();
                 rows.extend(values.chunks(tensor.width as usize).map(<[f32]>::to_vec));
             }
+            // A chunk whose queries all see everything goes without a selection.
+            let dense = n > 1 && shape.sees_all(first, part.len() as u32);
             for (il, blocks) in taps.chosen.iter().filter(|(il, _)| sparse(*il)) {
+                if dense {
+                    run.chosen[*il].extend((first..).take(part.len()).map(|p| (0..=p).collect()));
+                    continue;
+                }
                 let bytes = n * u64::from(shape.most()) * 4;
                 let blocks = engine.gpu().read(blocks, 0, bytes).unwrap();
                 let blocks: Vec<u32> = bytemuck::pod_collect_to_vec(&blocks);
@@ -186,6 +192,49 @@ fn up_to_the_budget_attention_is_dense() {
     };
     assert!((0..35).all(|t| worst(t) <= FLOAT32_LIMIT));
     assert!((40..70).any(|t| worst(t) > 10.0 * FLOAT32_LIMIT), "all tokens are read");
+}
+
+/// A chunk inside the budget goes without a selection; steps after it find its index keys.
+#[test]
+fn chunks_inside_the_budget_leave_the_selection_out() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let ids: Vec<u32> = (0..60).map(|i| i * 17 % 570).collect();
+    let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, 64);
+    // The budget of 32 and a tail of 3 by two layers; of 36 tokens the last one leaves some out.
+    let [dense, sparse] = [(35, 2 * 35), (36, 0)].map(|(first, queries)| {
+        let before = *engine.attention_reads();
+        let mut seq = engine.new_sequence().unwrap();
+        let mut rows = vec![logits(&mut engine, &mut seq, &ids[..first])];
+        assert_eq!(engine.attention_reads().since(&before).dense_queries, queries);
+        rows.extend(ids[first..].iter().map(|id| logits(&mut engine, &mut seq, &[*id])));
+        assert_eq!(engine.attention_reads().since(&before).dense_queries, queries);
+        rows
+    });
+    for (step, (a, b)) in dense[1..].iter().zip(&sparse).enumerate() {
+        let pairs = a.iter().zip(b);
+        let worst = pairs.map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+        assert!(worst <= FLOAT32_LIMIT, "{step} tokens on: logits differ by {worst}");
+    }
+}
+
+/// Blocks of one token with a budget of a thousand: a chunk's selections exceed a binding, rows of
+/// the layers do not.
+#[test]
+fn a_large_budget_shortens_the_steps() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let large = described(&expected.model, |model| {
+        model.set("qwen4exp.attention.compress_ratios", &[0i32, 0, 0, 1, 0, 0, 0, 1][..]);
+        model.set("qwen4exp.attention.indexer.top_k", 1000u32);
+    });
+    let restrict = Restrictions { max_binding: Some(600 << 10), ..Restrictions::default() };
+    let device = DeviceOptions { restrict, ..poisoned() };
+    let mut engine = load(large.path(), device, KvType::F16, 512);
+    assert_eq!(engine.chunk(), (600 << 10) / (2 * 1000 * 4));
+    let mut seq = engine.new_sequence().unwrap();
+    engine.synthetic_history(&mut seq, 1500).unwrap();
+    let ids: Vec<u32> = (0..100).collect();
+    logits(&mut engine, &mut seq, &ids);
+    engine.argmax(&seq).unwrap();
 }
 
 #[test]

@@ -151,11 +151,12 @@ pub(super) fn profile(profile: &Profile, reads: &AttentionReads) -> String {
     row("total", profile.ops.values().map(|op| op.count).sum(), total);
     let _ = writeln!(
         table,
-        "attention: {:.1} tokens a query on average, {} at most, of {} queries {} sparse; \
+        "attention: {:.1} tokens a query on average, {} at most, of {} queries {} dense, {} sparse; \
          {} bytes of keys and values, {} of pooled keys",
         reads.average_tokens(),
         reads.most_tokens,
         reads.full_queries + reads.sparse_queries,
+        reads.dense_queries,
         reads.sparse_queries,
         reads.kv_bytes,
         reads.pooled_bytes,

@@ -95,7 +95,8 @@ impl Engine {
         }
         self.submit(last, n)?;
         seq.broken = false;
-        seq.state.count_reads(seq.tokens.len() as u32, n, &mut self.reads);
+        let first = seq.tokens.len() as u32;
+        seq.state.count_reads(first, n, self.is_dense(first, n), &mut self.reads);
         seq.tokens.extend_from_slice(tokens);
         Ok(())
     }
@@ -124,9 +125,16 @@ impl Engine {
         head: bool,
     ) -> Result<StepShape> {
         self.gpu.upload(&self.ws.inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
-        let n = tokens.len() as u32;
+        let (first, n) = (seq.tokens.len() as u32, tokens.len() as u32);
         let span = self.prepare_places(seq, n)?;
-        Ok(StepShape { n, span, head })
+        Ok(StepShape { n, span, dense: self.is_dense(first, n), head })
+    }
+
+    /// Whether a step needs no selection. That of one token always has one, so that a single
+    /// recording decodes at every position.
+    fn is_dense(&self, first: u32, n: u32) -> bool {
+        let shape = self.config.qwen4exp.as_ref().map(|c| c.indexer.shape());
+        shape.is_some_and(|shape| n > 1 && shape.sees_all(first, n))
     }
 
     /// Makes room for `n` more tokens, and writes their positions and what follows from them.
@@ -152,8 +160,8 @@ impl Engine {
         shape: &StepShape,
         mut observer: Option<&mut dyn Observer>,
     ) -> Result<Vec<Recording>> {
-        let StepShape { n, span, head } = *shape;
-        let step = Step { config: &self.config, ws: &self.ws, n, span };
+        let StepShape { n, span, dense, head } = *shape;
+        let step = Step { config: &self.config, ws: &self.ws, n, span, dense };
         let pieces = self.model.pieces(&self.config);
         let record = |(i, piece): (usize, &Range<usize>)| {
             let mut rec = Recorder::new(&self.gpu);

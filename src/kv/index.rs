@@ -49,6 +49,11 @@ impl IndexShape {
         if complete > self.most() { complete } else { 0 }
     }
 
+    /// Whether `n` consecutive positions from `first` on attend to every token up to their own.
+    pub fn sees_all(&self, first: u32, n: u32) -> bool {
+        self.scanned(first.saturating_add(n.saturating_sub(1))) == 0
+    }
+
     /// Blocks that `n` consecutive positions touch at most.
     pub fn touched(&self, n: u32) -> u32 {
         (n + self.ratio).saturating_sub(2) / self.ratio + 1

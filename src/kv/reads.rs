@@ -8,6 +8,9 @@ use serde::Serialize;
 pub struct AttentionReads {
     /// Queries that attended to every token up to their own.
     pub full_queries: u64,
+    /// Those of them in steps of dense attention: in layers without an indexer, or where no token
+    /// of a chunk has anything to leave out.
+    pub dense_queries: u64,
     /// Queries that left out blocks of tokens.
     pub sparse_queries: u64,
     /// Tokens attended to, the sum over queries.
@@ -21,9 +24,19 @@ pub struct AttentionReads {
 }
 
 impl AttentionReads {
-    /// Adds the queries of one layer at positions `first .. first + n`.
-    pub(crate) fn add(&mut self, kv: &KvLayer, index: Option<&IndexLayer>, first: u32, n: u32) {
+    /// Adds the queries of one layer at positions `first .. first + n`, of a step that was `dense`
+    /// even if the layer has an index.
+    pub(crate) fn add(
+        &mut self,
+        kv: &KvLayer,
+        index: Option<&IndexLayer>,
+        (first, n): (u32, u32),
+        dense: bool,
+    ) {
         let token = kv.bytes_per_token();
+        if dense || index.is_none() {
+            self.dense_queries += u64::from(n);
+        }
         for position in first..first + n {
             let (attended, scanned) = match index.map(IndexLayer::shape) {
                 Some(shape) => (shape.attended(position), shape.scanned(position)),
@@ -46,6 +59,7 @@ impl AttentionReads {
     pub fn since(&self, before: &Self) -> Self {
         Self {
             full_queries: self.full_queries - before.full_queries,
+            dense_queries: self.dense_queries - before.dense_queries,
             sparse_queries: self.sparse_queries - before.sparse_queries,
             tokens: self.tokens - before.tokens,
             most_tokens: self.most_tokens,
@@ -76,7 +90,7 @@ mod tests {
             let index = IndexLayer::new(shape, KvType::F16).unwrap();
             let at = |position| {
                 let mut reads = AttentionReads::default();
-                reads.add(&kv, Some(&index), position, 1);
+                reads.add(&kv, Some(&index), (position, 1), false);
                 reads
             };
             let (near, far) = (at(4095), at(262_143));
@@ -93,12 +107,13 @@ mod tests {
             let shape = IndexShape { heads: 1, head_dim: 8, ratio: 4, budget: 8 };
             let index = IndexLayer::new(shape, KvType::F32).unwrap();
             let mut reads = AttentionReads::default();
-            reads.add(&kv, Some(&index), 0, 5);
-            reads.add(&kv, Some(&index), 5, 9);
+            reads.add(&kv, Some(&index), (0, 5), true);
+            reads.add(&kv, Some(&index), (5, 9), false);
             // 1 to 11 of as many, then 8 of 12, 9 of 13, 10 of 14.
             let tokens = 66 + 27;
             let want = AttentionReads {
                 full_queries: 11,
+                dense_queries: 5,
                 sparse_queries: 3,
                 tokens,
                 most_tokens: 11,
@@ -107,8 +122,9 @@ mod tests {
             };
             assert_eq!(reads, want);
             let mut dense = AttentionReads::default();
-            dense.add(&kv, None, 2, 2);
-            assert_eq!((dense.full_queries, dense.tokens, dense.pooled_bytes), (2, 7, 0));
+            dense.add(&kv, None, (2, 2), false);
+            assert_eq!((dense.full_queries, dense.dense_queries), (2, 2));
+            assert_eq!((dense.tokens, dense.pooled_bytes), (7, 0));
             assert!((dense.average_tokens() - 3.5).abs() < 1e-9);
         });
     }

@@ -93,7 +93,11 @@ impl Attention {
         let q_norm = self.q_norm.as_ref().map(norm);
         qk_rope::record(rec, (&s.q_gate, heads), q_norm, rotation, &s.q, n)?;
         if let Some((indexer, keys)) = index {
-            indexer.project(rec, step, keys.shape())?;
+            // Keys are for later steps too.
+            indexer.project_keys(rec, step)?;
+            if !step.dense {
+                indexer.project_queries(rec, step, keys.shape())?;
+            }
         }
         self.write(rec, step, state)?;
         let (positions, span) = step.places()?;
@@ -104,7 +108,7 @@ impl Attention {
             stride,
         });
         let scale = config.attn_scale;
-        match index {
+        match index.filter(|_| !step.dense) {
             None => attention::record(rec, &s.q, gate, cache, &s.partial, &s.out, n, scale)?,
             Some((_, layer)) => {
                 let space = indexer::space(ws)?;

@@ -43,8 +43,14 @@ impl Indexer {
         })
     }
 
-    /// Queries, and keys as projected, to the workspace.
-    pub(super) fn project(
+    /// Keys as projected, to the workspace.
+    pub(super) fn project_keys(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
+        let Step { ws, n, .. } = *step;
+        product::record(rec, "indexer_k", &self.k, &ws.normed, &space(ws)?.k, n, Epilogue::Store)
+    }
+
+    /// Queries, normed and rotated, to the workspace.
+    pub(super) fn project_queries(
         &self,
         rec: &mut Recorder,
         step: &Step<'_>,
@@ -53,7 +59,6 @@ impl Indexer {
         let Step { config, ws, n, .. } = *step;
         let s = space(ws)?;
         product::record(rec, "indexer_q", &self.q, &ws.normed, &s.q_raw, n, Epilogue::Store)?;
-        product::record(rec, "indexer_k", &self.k, &ws.normed, &s.k, n, Epilogue::Store)?;
         let norm = HeadNorm { gamma: &self.q_norm, eps: config.eps };
         let rotation = Rotation { table: &ws.inputs.rope, kind: config.rope.kind };
         let heads = Heads { count: shape.heads, stride: shape.head_dim };

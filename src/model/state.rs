@@ -122,11 +122,12 @@ impl SequenceState {
         recurrent.flatten().chain(&self.ngram_tail)
     }
 
-    /// Adds what the attention layers read for `n` tokens from position `first` on.
-    pub fn count_reads(&self, first: u32, n: u32, reads: &mut AttentionReads) {
+    /// Adds what the attention layers read for `n` tokens from position `first` on, in a step that
+    /// was `dense` ([`super::workspace::Step`]).
+    pub fn count_reads(&self, first: u32, n: u32, dense: bool, reads: &mut AttentionReads) {
         for layer in &self.layers {
             if let LayerState::Attention(AttentionState { kv, index }) = layer {
-                reads.add(kv, index.as_ref(), first, n);
+                reads.add(kv, index.as_ref(), (first, n), dense);
             }
         }
     }

@@ -1,7 +1,10 @@
 //! Scratch of a forward pass: one set for all sequences, which take turns. Siblings that can run
 //! side by side have buffers of their own, so that no barrier falls between them.
 
-use super::config::{Ffn, Gdn, LayerKind, ModelConfig};
+use super::{
+    config::{Ffn, Gdn, LayerKind, ModelConfig},
+    qwen4exp::Ngram,
+};
 use crate::{
     Error, Result,
     gpu::{Buf, Gpu, MemoryKind},
@@ -136,6 +139,8 @@ pub struct Step<'a> {
     pub n: u32,
     /// The KV segments that the tokens' positions lie in; none without attention layers.
     pub span: Option<KvSpan>,
+    /// Every token sees all before it: layers that select what they read need not do so.
+    pub dense: bool,
 }
 
 impl<'a> Step<'a> {
@@ -299,9 +304,18 @@ fn widest_row(config: &ModelConfig) -> u32 {
     let gdn = config.gdn.as_ref().map_or(0, Gdn::conv_dim);
     let ffn = match &config.ffn {
         Ffn::Dense { n_ff } => *n_ff,
-        Ffn::Moe { n_used, n_ff_exp, .. } => n_used * n_ff_exp.max(&config.n_embd),
+        Ffn::Moe { n_expert, n_used, n_ff_exp, .. } => {
+            (n_used * n_ff_exp.max(&config.n_embd)).max(*n_expert)
+        }
     };
-    [config.n_streams() * config.n_embd, q_gate_width(config), gdn, ffn]
+    let extra = config.qwen4exp.as_ref().map_or(0, |c| {
+        let shape = c.indexer.shape();
+        // Candidates of a selection: those of its last chunk, and a share of the scores before.
+        let selection = shape.most().saturating_mul(2);
+        selection.max(shape.heads * shape.head_dim).max(c.low_rank)
+    });
+    let ngram = config.ngram().map_or(0, Ngram::width);
+    [config.n_streams() * config.n_embd, q_gate_width(config), gdn, ffn, extra, ngram]
         .into_iter()
         .max()
         .unwrap_or(1)

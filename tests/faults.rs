@@ -100,7 +100,7 @@ fn unusable_logits_are_status_1_and_one_sentence() {
 #[test]
 fn prompts_sent_again_give_the_same_bits() {
     let ids: Vec<u32> = (0..150).map(|i| i * 37 % 600).collect();
-    for model in ["tiny-qwen35moe", "tiny-qwen3"] {
+    for model in ["tiny-qwen35moe", "tiny-qwen3", "tiny-qwen4exp"] {
         let mut engine = load(&fixture(model), DeviceOptions::default(), KvType::F16, 64);
         let mut used = engine.new_sequence().unwrap();
         for n in [150, 150, 149, 65, 64, 2, 1, 1, 150] {
@@ -108,6 +108,24 @@ fn prompts_sent_again_give_the_same_bits() {
             let mut fresh = engine.new_sequence().unwrap();
             let cold = logits_after(&mut engine, &mut fresh, &ids[..n]);
             assert!(again == cold, "{model}, {n} tokens");
+        }
+    }
+}
+
+#[test]
+fn a_sequence_takes_its_memory_with_it() {
+    for model in ["tiny-qwen35", "tiny-qwen4exp"] {
+        let mut engine = load(&fixture(model), DeviceOptions::default(), KvType::F16, 64);
+        let ids: Vec<u32> = (0..100).collect();
+        let before = engine.memory();
+        for _ in 0..3 {
+            let mut seq = engine.new_sequence().unwrap();
+            prefill(&mut engine, &mut seq, &ids);
+            engine.decode(&mut seq, 1).unwrap();
+            let held = engine.memory().device;
+            assert!(held.state > before.device.state && held.kv > before.device.kv, "{model}");
+            drop(seq);
+            assert_eq!(engine.memory(), before, "{model}");
         }
     }
 }

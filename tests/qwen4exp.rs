@@ -57,43 +57,50 @@ impl Observer for Taps {
     }
 }
 
-/// What one prompt did: `[layer][position]`.
+/// A sequence, and what its tokens did so far: `[layer][position]`.
 struct Run {
+    seq: Sequence,
     streams: Vec<Vec<Vec<f32>>>,
     chosen: Vec<Vec<Vec<u32>>>,
 }
 
 impl Run {
-    fn new(engine: &mut Engine, ids: &[u32], chunk: u32) -> Self {
+    fn start(engine: &Engine) -> Self {
         let n_layer = engine.config().layers.len();
+        let seq = engine.new_sequence().unwrap();
+        Self { seq, streams: vec![vec![]; n_layer], chosen: vec![vec![]; n_layer] }
+    }
+
+    fn new(engine: &mut Engine, ids: &[u32], chunk: u32) -> Self {
+        let mut run = Self::start(engine);
+        ids.chunks(chunk as usize).for_each(|part| run.step(engine, part));
+        run
+    }
+
+    fn step(&mut self, engine: &mut Engine, part: &[u32]) {
         let shape = engine.config().qwen4exp.as_ref().unwrap().indexer.shape();
-        let kinds = engine.config().layers.clone();
-        let sparse = |il: usize| kinds[il] == LayerKind::SparseAttention;
-        let mut run = Self { streams: vec![vec![]; n_layer], chosen: vec![vec![]; n_layer] };
-        let mut seq = engine.new_sequence().unwrap();
-        for (i, part) in ids.chunks(chunk as usize).enumerate() {
-            let (first, n) = (i as u32 * chunk, part.len() as u64);
-            let mut taps = Taps::default();
-            engine.observe(&mut seq, part, &mut taps).unwrap();
-            for (rows, tensor) in run.streams.iter_mut().zip(&taps.streams) {
-                let values = tensor.read(engine.gpu(), tensor.rows).unwrap();
-                rows.extend(values.chunks(tensor.width as usize).map(<[f32]>::to_vec));
+        let (first, n) = (self.seq.tokens().len() as u32, part.len() as u32);
+        let mut taps = Taps::default();
+        engine.observe(&mut self.seq, part, &mut taps).unwrap();
+        for (rows, tensor) in self.streams.iter_mut().zip(&taps.streams) {
+            let values = tensor.read(engine.gpu(), tensor.rows).unwrap();
+            rows.extend(values.chunks(tensor.width as usize).map(<[f32]>::to_vec));
+        }
+        for (il, blocks) in &taps.chosen {
+            if engine.config().layers[*il] != LayerKind::SparseAttention {
+                continue;
             }
             // A chunk whose queries all see everything goes without a selection.
-            let dense = n > 1 && shape.sees_all(first, part.len() as u32);
-            for (il, blocks) in taps.chosen.iter().filter(|(il, _)| sparse(*il)) {
-                if dense {
-                    run.chosen[*il].extend((first..).take(part.len()).map(|p| (0..=p).collect()));
-                    continue;
-                }
-                let bytes = n * u64::from(shape.most()) * 4;
-                let blocks = engine.gpu().read(blocks, 0, bytes).unwrap();
-                let blocks: Vec<u32> = bytemuck::pod_collect_to_vec(&blocks);
-                let queries = (first..).zip(blocks.chunks(shape.most() as usize));
-                run.chosen[*il].extend(queries.map(|(p, blocks)| read(shape, p, blocks)));
+            if n > 1 && shape.sees_all(first, n) {
+                self.chosen[*il].extend((first..first + n).map(|p| (0..=p).collect()));
+                continue;
             }
+            let bytes = u64::from(n * shape.most()) * 4;
+            let blocks = engine.gpu().read(blocks, 0, bytes).unwrap();
+            let blocks: Vec<u32> = bytemuck::pod_collect_to_vec(&blocks);
+            let queries = (first..).zip(blocks.chunks(shape.most() as usize));
+            self.chosen[*il].extend(queries.map(|(p, blocks)| read(shape, p, blocks)));
         }
-        run
     }
 }
 
@@ -131,9 +138,8 @@ fn compare_streams(run: &Run, prompt: &Prompt, at: &str) {
     }
 }
 
-#[test]
-fn every_stream_and_choice_however_the_prompt_is_cut() {
-    let expected = Expected::load("tiny-qwen4exp");
+/// Compares all prompts in all chunk sizes; returns how many choices were compared.
+fn compare(expected: &Expected) -> usize {
     let mut compared = 0;
     for chunk in CHUNKS {
         let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, chunk);
@@ -145,7 +151,72 @@ fn every_stream_and_choice_however_the_prompt_is_cut() {
             compared += prompt.indexer_selected.values().map(|q| q.len()).sum::<usize>();
         }
     }
+    compared
+}
+
+#[test]
+fn every_stream_and_choice_however_the_prompt_is_cut() {
+    let compared = compare(&Expected::load("tiny-qwen4exp"));
     assert_eq!(compared, CHUNKS.len() * 2 * (1 + 7 + 8 + 6 + 6 + 8));
+}
+
+/// Of this one the reference has no choices.
+#[test]
+fn every_stream_of_a_quantised_model_however_the_prompt_is_cut() {
+    if let Some(expected) = Expected::load_shared("mid-qwen4exp-Q8_0") {
+        compare(&expected);
+    }
+}
+
+#[test]
+fn sequences_side_by_side_choose_what_they_choose_alone() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let mut engine = load(&expected.model, poisoned(), KvType::F16, 48);
+    let ids: Vec<u32> = (0..200).map(|i| i * i * 7 % 570).collect();
+    let starts = [0, 90];
+    // Both past the budget of 32 from the second step on.
+    let parts = [20, 30, 1, 1, 40, 1, 1, 1];
+    let alone = starts.map(|start| {
+        let mut run = Run::start(&engine);
+        let mut at = start;
+        for n in parts {
+            run.step(&mut engine, &ids[at..at + n]);
+            at += n;
+        }
+        run
+    });
+    let mut pair = starts.map(|_| Run::start(&engine));
+    let mut at = 0;
+    for n in parts {
+        for (run, start) in pair.iter_mut().zip(starts) {
+            run.step(&mut engine, &ids[start + at..][..n]);
+        }
+        at += n;
+    }
+    for (run, alone) in pair.iter().zip(&alone) {
+        assert_eq!(run.chosen, alone.chosen);
+        assert_eq!(run.streams, alone.streams);
+    }
+    assert_ne!(alone[0].chosen, alone[1].chosen);
+}
+
+/// Index keys are f16 unless attention keys are f32; of the values' type they know nothing. The
+/// first attention layer sees the same input whatever the cache.
+#[test]
+fn choices_do_not_depend_on_the_type_of_the_values() {
+    let expected = Expected::load("tiny-qwen4exp");
+    let ids: Vec<u32> = (0..150).map(|i| i * i * 7 % 570).collect();
+    for cache_k in [KvType::F16, KvType::F32] {
+        let [same, other] = [KvType::F16, KvType::F32].map(|cache_v| {
+            let options = EngineOptions { cache_k, cache_v, chunk: 40, ..EngineOptions::default() };
+            let mut engine = Engine::load(&expected.model, &options, &mut |_, _| ()).unwrap();
+            let mut run = Run::new(&mut engine, &ids[..120], 40);
+            ids[120..].iter().for_each(|id| run.step(&mut engine, &[*id]));
+            let il = run.chosen.iter().position(|queries| !queries.is_empty()).unwrap();
+            run.chosen.swap_remove(il)
+        });
+        assert_eq!(same, other, "keys of {cache_k}");
+    }
 }
 
 /// The known slip of a converter: no layer has a ratio although there are indexers.

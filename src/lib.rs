@@ -36,6 +36,7 @@
 //! | [`text`] | tokenizer, chat template, streaming decode, stop strings |
 //! | [`sample`] | the sampler chain |
 //! | [`generate`] | generation of one sequence, as a state machine that others drive |
+//! | [`selftest`] | whether a device computes correctly, op by op |
 //!
 //! # Invariants
 //!
@@ -61,6 +62,7 @@ pub mod ngram;
 pub mod ops;
 pub mod quant;
 pub mod sample;
+pub mod selftest;
 pub mod sequence;
 pub mod shader;
 pub mod text;

@@ -116,12 +116,8 @@ pub(crate) struct ModelArgs {
     #[arg(long, alias = "gpu-layers", value_name = "N|auto|all", value_parser = parse_layers)]
     #[arg(env = "LLAMA_ARG_N_GPU_LAYERS")]
     pub(crate) n_gpu_layers: Option<u32>,
-    /// Number format of cached keys
-    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_K")]
-    cache_type_k: CacheType,
-    /// Number format of cached values
-    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_V")]
-    cache_type_v: CacheType,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Which memory keys and values go to: the device's and then the host's, the host's, or the
     /// device's only
     #[arg(long, value_enum, default_value_t = KvHostArg::Auto, value_name = "WHERE")]
@@ -149,8 +145,8 @@ impl ModelArgs {
             device: DeviceOptions { select: self.device.device.clone(), ..Default::default() },
             context: (self.ctx_size > 0).then_some(self.ctx_size),
             chunk: self.ubatch_size.min(self.batch_size),
-            cache_k: self.cache_type_k.into(),
-            cache_v: self.cache_type_v.into(),
+            cache_k: self.cache.types().0,
+            cache_v: self.cache.types().1,
             kv_host: self.kv_host.into(),
             device_memory: self.device_memory,
             host_memory: self.host_memory,
@@ -224,6 +220,24 @@ impl From<KvHostArg> for KvHost {
             KvHostArg::On => Self::On,
             KvHostArg::Off => Self::Off,
         }
+    }
+}
+
+/// Types of the KV cache.
+#[derive(Args, Debug)]
+pub(crate) struct CacheArgs {
+    /// Number format of cached keys
+    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_K")]
+    cache_type_k: CacheType,
+    /// Number format of cached values
+    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_V")]
+    cache_type_v: CacheType,
+}
+
+impl CacheArgs {
+    /// Of keys and of values.
+    pub(crate) fn types(&self) -> (KvType, KvType) {
+        (self.cache_type_k.into(), self.cache_type_v.into())
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) fn run(args: &DevicesArgs) -> Result<()> {
     Ok(())
 }
 
-fn describe(adapter: &AdapterReport, chosen: bool, reason: &str) -> String {
+pub(super) fn describe(adapter: &AdapterReport, chosen: bool, reason: &str) -> String {
     let AdapterReport { index, name, kind, backend, driver, subgroup_size: [min, max], .. } =
         adapter;
     let mark = if chosen { format!(" — chosen: {reason}") } else { String::new() };

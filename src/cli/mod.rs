@@ -16,6 +16,7 @@ mod progress;
 mod prompt;
 mod report;
 mod run;
+mod selftest;
 mod session;
 mod spelling;
 mod thinking;
@@ -49,6 +50,8 @@ enum Command {
     Logits(logits::LogitsArgs),
     /// List the adapters, and which one would be used and why
     Devices(devices::DevicesArgs),
+    /// Find out whether a device and its driver compute correctly
+    Selftest(selftest::SelftestArgs),
     /// Show what a GGUF file holds, and what of it cannot run
     #[command(alias = "info")]
     Inspect(inspect::InspectArgs),
@@ -65,6 +68,7 @@ impl Command {
             Self::Chat(args) => run::chat(&args),
             Self::Logits(args) => logits::run(&args),
             Self::Devices(args) => devices::run(&args),
+            Self::Selftest(args) => selftest::run(&args),
             Self::Inspect(args) => inspect::run(&args),
             Self::Tokenize(args) => tokenize::tokenize(&args),
             Self::Detokenize(args) => tokenize::detokenize(&args),

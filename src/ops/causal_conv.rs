@@ -98,37 +98,17 @@ fn dispatch(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{TestDevice, assert_close, each_device, random, silu};
-
-    /// Taps and the distance between them.
-    type Kernel = (usize, usize);
-
-    /// Output and new tail.
-    fn reference(
-        x: &[f32],
-        w: &[f32],
-        tail: &[f32],
-        channels: usize,
-        (taps, dilation): Kernel,
-    ) -> (Vec<f64>, Vec<f32>) {
-        let rows = [tail, x].concat();
-        let at = |t: usize, ch: usize| f64::from(rows[t * channels + ch]);
-        let out = (0..x.len() / channels)
-            .flat_map(|t| (0..channels).map(move |ch| (t, ch)))
-            .map(|(t, ch)| {
-                let tap = |j: usize| f64::from(w[ch * taps + j]) * at(t + j * dilation, ch);
-                silu((0..taps).map(tap).sum())
-            })
-            .collect();
-        (out, rows[x.len()..].to_vec())
-    }
+    use crate::ops::{
+        reference::causal_conv::{Kernel, convolve},
+        testing::{TestDevice, assert_close, each_device, random},
+    };
 
     fn check(t: &TestDevice, n: usize, channels: usize, kernel: Kernel, scale: f32) {
         let (taps, dilation) = kernel;
         let x: Vec<f32> = random(n as u64, n * channels).iter().map(|v| v * scale).collect();
         let w = random(1, channels * taps);
         let tail = random(2, (taps - 1) * dilation * channels);
-        let (mut want, want_tail) = reference(&x, &w, &tail, channels, kernel);
+        let (mut want, want_tail) = convolve(&x, &w, &tail, channels, kernel);
         let (x, w, tail) = (t.upload(&x, channels), t.upload(&w, taps), t.upload(&tail, channels));
         let u = if dilation == 1 {
             let u = t.scratch(n, channels);

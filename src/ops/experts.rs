@@ -241,7 +241,10 @@ impl Pass<'_> {
 mod tests {
     use super::*;
     use crate::{
-        ops::testing::{Stored, TestDevice, assert_close, each_device, multiply, random, silu},
+        ops::{
+            reference,
+            testing::{Stored, TestDevice, assert_close, each_device, random},
+        },
         quant::BlockType,
     };
 
@@ -283,22 +286,14 @@ mod tests {
             let (x_t, y) = (t.upload(&x, n_embd), t.upload(&before, n_embd));
             t.run(|rec| record(rec, &experts, &x_t, &routing, &scratch, &y, n as u32));
 
-            let mut want: Vec<f64> = before.iter().map(|v| f64::from(*v)).collect();
-            let matrix = |values: &'_ [f32], e: u32| {
-                let size = n_embd * n_ff;
-                values[e as usize * size..][..size].to_vec()
+            let stack = reference::experts::Weights {
+                gate: &gate.values,
+                up: &up.values,
+                down: &down_values,
+                n_embd,
+                n_ff,
             };
-            for (pair, (&e, &weight)) in ids.iter().zip(&weights).enumerate() {
-                let token = pair / k;
-                let x = &x[token * n_embd..][..n_embd];
-                let g = multiply(&matrix(&gate.values, e), x, n_embd);
-                let u = multiply(&matrix(&up.values, e), x, n_embd);
-                let h: Vec<f32> = g.iter().zip(u).map(|(g, u)| (silu(*g) * u) as f32).collect();
-                let d = multiply(&matrix(&down_values, e), &h, n_ff);
-                for (y, d) in want[token * n_embd..].iter_mut().zip(d) {
-                    *y += f64::from(weight) * d;
-                }
-            }
+            let want = stack.add(&before, &x, ids, &weights);
             (t.read(&y), want)
         }
 

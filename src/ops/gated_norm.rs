@@ -68,23 +68,16 @@ pub fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{TestDevice, assert_close, each_device, random};
+    use crate::ops::{
+        reference,
+        testing::{TestDevice, assert_close, each_device, random},
+    };
 
     fn check(t: &TestDevice, n: usize, heads: usize, width: usize, scale: f32, act: Activation) {
         let row = heads * width;
         let big = |seed| random(seed, n * row).iter().map(|v| v * scale).collect::<Vec<f32>>();
         let (o, z, gamma) = (big(1), big(2), random(3, width));
-        let mut want = Vec::new();
-        for (o, z) in o.chunks(width).zip(z.chunks(width)) {
-            let squares: f64 = o.iter().map(|v| f64::from(*v).powi(2)).sum();
-            let norm = 1.0 / (squares / width as f64 + 1e-6).sqrt();
-            for ((o, z), gamma) in o.iter().zip(z).zip(&gamma) {
-                let (o, z, gamma) = (f64::from(*o), f64::from(*z), f64::from(*gamma));
-                let sigmoid = 1.0 / (1.0 + (-z).exp());
-                let gate = if act == Activation::Silu { z * sigmoid } else { sigmoid };
-                want.push(o * norm * gamma * gate);
-            }
-        }
+        let want = reference::norms::gated_norm(&o, &z, &gamma, 1e-6, act);
         let (o, z, gamma) = (t.upload(&o, row), t.upload(&z, row), t.upload(&gamma, width));
         let y = t.scratch(n, row);
         t.run(|rec| record(rec, &o, &z, &gamma, &y, n as u32, 1e-6, act));

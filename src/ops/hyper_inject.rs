@@ -53,25 +53,17 @@ pub fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{TestDevice, assert_close, each_device, random};
+    use crate::ops::{
+        reference,
+        testing::{TestDevice, assert_close, each_device, random},
+    };
 
     fn check(t: &TestDevice, n: usize, streams: usize, width: usize, scale: f32) {
         let row = streams * width;
         let big = |seed, n| random(seed, n).iter().map(|v| v * scale).collect::<Vec<f32>>();
         let (weights, y, x) = (big(1, n * streams), big(2, n * width), big(3, n * row));
         let gamma = random(4, row);
-        let (mut sums, mut norms) = (Vec::new(), Vec::new());
-        for (r, x) in x.chunks(width).enumerate() {
-            let weight = 2.0 / (1.0 + (-f64::from(weights[r])).exp());
-            let y = &y[r / streams * width..][..width];
-            let sum = x.iter().zip(y).map(|(x, y)| f64::from(*x) + weight * f64::from(*y));
-            let sum: Vec<f64> = sum.collect();
-            let squares: f64 = sum.iter().map(|v| v * v).sum();
-            let norm = 1.0 / (squares / width as f64 + 1e-6).sqrt();
-            let gamma = &gamma[r % streams * width..][..width];
-            norms.extend(sum.iter().zip(gamma).map(|(v, g)| v * norm * f64::from(*g)));
-            sums.extend(sum);
-        }
+        let (sums, norms) = reference::hyper::inject(&weights, &y, &x, &gamma, width, 1e-6);
         let (weights, y, x) = (t.upload(&weights, streams), t.upload(&y, width), t.upload(&x, row));
         let (gamma, normed) = (t.upload(&gamma, width), t.scratch(n, row));
         t.run(|rec| record(rec, &weights, &y, &x, &gamma, &normed, n as u32, 1e-6));

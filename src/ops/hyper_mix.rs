@@ -46,19 +46,16 @@ pub fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{TestDevice, assert_close, each_device, random};
+    use crate::ops::{
+        reference,
+        testing::{TestDevice, assert_close, each_device, random},
+    };
 
     fn check(t: &TestDevice, n: usize, streams: usize, width: usize, scale: f32) {
         let row = streams * width;
         let big = |seed| random(seed, n * row).iter().map(|v| v * scale).collect::<Vec<f32>>();
         let (normed, gates) = (big(1), big(2));
-        let want: Vec<f64> = (0..n * width)
-            .map(|i| {
-                let of = |c: usize| i / width * row + c * width + i % width;
-                let gated = |i: usize| f64::from(normed[i]) / (1.0 + (-f64::from(gates[i])).exp());
-                (0..streams).map(|c| gated(of(c))).sum()
-            })
-            .collect();
+        let want = reference::hyper::mix(&normed, &gates, streams, width);
         let (normed, gates) = (t.upload(&normed, row), t.upload(&gates, row));
         let (m, y) = (t.scratch(n, width), t.scratch(n, width));
         t.run(|rec| record(rec, (&normed, &gates), &m, &y, n as u32));

@@ -20,6 +20,7 @@ mod matrix;
 pub mod ple_gate;
 pub mod product;
 pub mod qk_rope;
+pub(crate) mod reference;
 pub mod rms_norm;
 pub mod rope;
 pub mod routing;

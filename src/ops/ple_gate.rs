@@ -86,28 +86,12 @@ pub fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{TestDevice, assert_close, each_device, random};
+    use crate::ops::{
+        reference,
+        testing::{TestDevice, assert_close, each_device, random},
+    };
 
     const EPS: f64 = 1e-6;
-
-    fn rms(x: &[f64], gamma: &[f32]) -> Vec<f64> {
-        let mean = x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
-        let scale = 1.0 / (mean + EPS).sqrt();
-        x.iter().zip(gamma).map(|(v, gamma)| v * scale * f64::from(*gamma)).collect()
-    }
-
-    /// What a stream takes, and its norm.
-    fn reference(k: &[f32], v: &[f32], x: &[f32], gammas: [&[f32]; 3]) -> (Vec<f64>, Vec<f64>) {
-        let wide = |x: &[f32]| x.iter().map(|v| f64::from(*v)).collect::<Vec<_>>();
-        let (key, query) = (rms(&wide(k), gammas[0]), rms(&wide(x), gammas[1]));
-        let dot: f64 = key.iter().zip(&query).map(|(a, b)| a * b).sum();
-        let score = dot / (v.len() as f64).sqrt();
-        let sign = if score == 0.0 { 0.0 } else { score.signum() };
-        let gate = 1.0 / (1.0 + (-sign * score.abs().max(1e-6).sqrt()).exp());
-        let u: Vec<f64> = wide(v).iter().map(|v| v * gate).collect();
-        let normed = rms(&u, gammas[2]);
-        (u, normed)
-    }
 
     struct Case {
         k: Vec<f32>,
@@ -131,14 +115,9 @@ mod tests {
         fn check(&self, t: &TestDevice, width: usize) {
             let all = self.norms[0].len();
             let n = self.v.len() / width;
-            let (mut x_want, mut normed_want) = (Vec::new(), Vec::new());
-            for (i, (k, x)) in self.k.chunks(width).zip(self.x.chunks(width)).enumerate() {
-                let (token, stream) = (i * width / all, i % (all / width));
-                let gammas = self.norms.each_ref().map(|g| &g[stream * width..][..width]);
-                let (u, normed) = reference(k, &self.v[token * width..][..width], x, gammas);
-                x_want.extend(x.iter().zip(&u).map(|(x, u)| f64::from(*x) + u));
-                normed_want.extend(normed);
-            }
+            let gammas = self.norms.each_ref().map(Vec::as_slice);
+            let (x_want, normed_want) =
+                reference::ple_gate::gates(&self.k, &self.v, &self.x, gammas, width, EPS);
             let [key, query, conv] = self.norms.each_ref().map(|g| t.upload(g, all));
             let norms = PleNorms { key, query, conv };
             let (k, v) = (t.upload(&self.k, all), t.upload(&self.v, width));

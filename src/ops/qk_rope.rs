@@ -69,7 +69,8 @@ pub fn record(
 mod tests {
     use super::*;
     use crate::ops::{
-        rope::{RopeTable, reference},
+        reference::rope as reference,
+        rope::RopeTable,
         testing::{assert_close, each_device, random},
     };
 

@@ -88,17 +88,10 @@ pub fn record_heads(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{assert_close, each_device, random};
-
-    fn reference(x: &[f32], gamma: &[f32], eps: f64) -> Vec<f64> {
-        x.chunks(gamma.len())
-            .flat_map(|row| {
-                let squares: f64 = row.iter().map(|v| f64::from(*v).powi(2)).sum();
-                let scale = 1.0 / (squares / row.len() as f64 + eps).sqrt();
-                row.iter().zip(gamma).map(move |(v, g)| f64::from(*v) * scale * f64::from(*g))
-            })
-            .collect()
-    }
+    use crate::ops::{
+        reference::norms::rms_norm,
+        testing::{assert_close, each_device, random},
+    };
 
     #[test]
     fn rows_of_any_width() {
@@ -108,7 +101,7 @@ mod tests {
                 let y = t.scratch(n, width);
                 let (x_t, gamma_t) = (t.upload(&x, width), t.upload(&gamma, width));
                 t.run(|rec| record(rec, &x_t, &gamma_t, &y, n as u32, 1e-6));
-                assert_close(&t.read(&y), &reference(&x, &gamma, 1e-6), 1e-5);
+                assert_close(&t.read(&y), &rms_norm(&x, &gamma, 1e-6), 1e-5);
             }
         });
     }
@@ -123,7 +116,7 @@ mod tests {
             let h = Heads { count: heads as u32, stride: stride as u32 };
             t.run(|rec| record_heads(rec, (&x_t, h), &gamma_t, (&y, h), n as u32, 1e-6));
             for (row, out) in x.chunks(stride).zip(t.read(&y).chunks(stride)) {
-                assert_close(&out[..width], &reference(&row[..width], &gamma, 1e-6), 1e-5);
+                assert_close(&out[..width], &rms_norm(&row[..width], &gamma, 1e-6), 1e-5);
                 assert!(out[width..].iter().all(|v| *v == 9.0));
             }
         });
@@ -137,7 +130,7 @@ mod tests {
             let want: Vec<f64> = x
                 .chunks(width)
                 .enumerate()
-                .flat_map(|(r, x)| reference(x, &gamma[r % heads * width..][..width], 1e-6))
+                .flat_map(|(r, x)| rms_norm(x, &gamma[r % heads * width..][..width], 1e-6))
                 .collect();
             let (x_t, gamma_t) = (t.upload(&x, heads * width), t.upload(&gamma, width));
             let y = t.scratch(n, heads * width);
@@ -154,7 +147,7 @@ mod tests {
             let gamma = random(4, 64);
             let (x_t, gamma_t, y) = (t.upload(&x, 64), t.upload(&gamma, 64), t.scratch(1, 64));
             t.run(|rec| record(rec, &x_t, &gamma_t, &y, 1, 1e-6));
-            assert_close(&t.read(&y), &reference(&x, &gamma, 1e-6), 1e-5);
+            assert_close(&t.read(&y), &rms_norm(&x, &gamma, 1e-6), 1e-5);
         });
     }
 }

@@ -109,44 +109,9 @@ impl Rotation<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod reference {
-    use super::*;
-
-    /// f64 norm and rotation of one head at `position`.
-    pub(in crate::ops) fn turn(
-        x: &[f32],
-        gamma: Option<(&[f32], f64)>,
-        frequencies: &[f64],
-        kind: RopeKind,
-        position: u32,
-    ) -> Vec<f64> {
-        let mut y: Vec<f64> = x.iter().map(|v| f64::from(*v)).collect();
-        if let Some((gamma, eps)) = gamma {
-            let squares: f64 = y.iter().map(|v| v * v).sum();
-            let scale = 1.0 / (squares / y.len() as f64 + eps).sqrt();
-            y.iter_mut().zip(gamma).for_each(|(v, g)| *v *= scale * f64::from(*g));
-        }
-        for (i, f) in frequencies.iter().enumerate() {
-            let (a, b) = match kind {
-                RopeKind::Norm => (2 * i, 2 * i + 1),
-                RopeKind::Neox => (i, i + frequencies.len()),
-            };
-            let (sin, cos) = (f64::from(position) * f).sin_cos();
-            (y[a], y[b]) = (y[a] * cos - y[b] * sin, y[a] * sin + y[b] * cos);
-        }
-        y
-    }
-
-    /// Frequencies of plain rotation with base `base`.
-    pub(in crate::ops) fn frequencies(n_rot: usize, base: f64) -> Vec<f64> {
-        (0..n_rot / 2).map(|i| base.powf(-2.0 * i as f64 / n_rot as f64)).collect()
-    }
-}
-
-#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::each_device;
+    use crate::ops::{reference::rope::frequencies, testing::each_device};
 
     /// cos and sin by the power series after taking whole turns off in exact integer steps: no
     /// use of the standard library's argument reduction.
@@ -169,7 +134,7 @@ mod tests {
     #[test]
     fn exact_at_deep_positions() {
         each_device(|t| {
-            let frequencies = reference::frequencies(64, 1e7);
+            let frequencies = frequencies(64, 1e7);
             let rope = RopeTable::new(frequencies.clone(), 1.5);
             let table = rope.tensor(&t.gpu, 3).unwrap();
             for first in [0, 40, 32768, 65536, 131_071, 262_143, 1 << 21] {

@@ -80,19 +80,10 @@ pub fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{TestDevice, assert_close, each_device, random};
-
-    fn reference(logits: &[f32], k: usize, scale: f64) -> (Vec<u32>, Vec<f64>) {
-        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
-        order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]));
-        order.truncate(k);
-        let max = logits.iter().fold(f32::NEG_INFINITY, |m, v| m.max(*v));
-        let e = |v: f32| f64::from(v - max).exp();
-        let all: f64 = logits.iter().map(|v| e(*v)).sum();
-        let p: Vec<f64> = order.iter().map(|i| e(logits[*i as usize]) / all).collect();
-        let sum = p.iter().sum::<f64>().max(6.103515625e-5);
-        (order, p.iter().map(|p| scale * p / sum).collect())
-    }
+    use crate::ops::{
+        reference,
+        testing::{TestDevice, assert_close, each_device, random},
+    };
 
     fn route(t: &TestDevice, logits: &[f32], experts: usize, k: u32) -> (Vec<u32>, Vec<f32>) {
         let n = (logits.len() / experts) as u32;
@@ -107,7 +98,7 @@ mod tests {
         let (ids, weights) = route(t, logits, experts, k);
         for (i, row) in logits.chunks(experts).enumerate() {
             let slots = i * k as usize..(i + 1) * k as usize;
-            let (want_ids, want) = reference(row, k as usize, 1.5);
+            let (want_ids, want) = reference::routing::route(row, k as usize, 1.5);
             assert_eq!(ids[slots.clone()], want_ids, "token {i} of {experts} experts");
             assert_close(&weights[slots], &want, 1e-5);
         }

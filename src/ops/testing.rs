@@ -1,13 +1,12 @@
 //! Devices and helpers for op tests.
 
-use super::{Matrix, Source, Tensor};
+pub(crate) use super::reference::{Stored, multiply, random, silu};
+use super::{Matrix, Source, Tensor, reference::Deviation};
 use crate::{
     Result,
     gpu::{Buf, DeviceOptions, Gpu, MemoryKind, Recorder, Restrictions},
-    quant::{BlockType, dequantise, testing::random_weights},
+    quant::BlockType,
 };
-use rand::{Rng, RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use std::sync::Mutex;
 
 /// A device under test.
@@ -102,64 +101,9 @@ impl TestDevice {
     }
 }
 
-/// A stack of matrices (experts, rows, width) of random weights as in a file.
-pub(crate) struct Stored {
-    ty: BlockType,
-    experts: usize,
-    bytes: Vec<u8>,
-    /// The weights as numbers.
-    pub(crate) values: Vec<f32>,
-}
-
-impl Stored {
-    pub(crate) fn new(ty: BlockType, seed: u64, [experts, rows, width]: [usize; 3]) -> Self {
-        let bytes = random_weights(ty, seed, experts * rows * width);
-        let mut values = vec![0.0; experts * rows * width];
-        dequantise(ty, &bytes, &mut values).expect("dequantise");
-        Self { ty, experts, bytes, values }
-    }
-
-    /// Calls `upload` with the file's bytes, expert by expert.
-    pub(crate) fn with<T>(&self, upload: impl FnOnce(Source<'_>) -> T) -> T {
-        let size = self.bytes.len() / self.experts;
-        let rows = |e: u32| &self.bytes[e as usize * size..][..size];
-        upload(Source { ty: self.ty, rows: &rows })
-    }
-}
-
-/// `n` values in -1 .. 1, the same for the same seed.
-pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    (0..n).map(|_| rng.random_range(-1.0..1.0)).collect()
-}
-
-/// `n` random bytes.
-pub(crate) fn random_bytes(seed: u64, n: usize) -> Vec<u8> {
-    let mut bytes = vec![0; n];
-    ChaCha8Rng::seed_from_u64(seed).fill_bytes(&mut bytes);
-    bytes
-}
-
 /// Every value within `tolerance`, relative to the larger of 1 and the largest reference value.
 #[track_caller]
 pub(crate) fn assert_close(got: &[f32], want: &[f64], tolerance: f64) {
-    assert_eq!(got.len(), want.len());
-    let scale = want.iter().fold(1.0, |m: f64, w| m.max(w.abs()));
-    for (i, (g, w)) in got.iter().zip(want).enumerate() {
-        let error = (f64::from(*g) - w).abs();
-        assert!(error <= tolerance * scale, "value {i}: {g} instead of {w}");
-    }
-}
-
-/// `W x[t]` for every row of x; `w` has rows as wide as those of x, `width`.
-pub(crate) fn multiply(w: &[f32], x: &[f32], width: usize) -> Vec<f64> {
-    let dot = |a: &[f32], b: &[f32]| -> f64 {
-        a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-    };
-    x.chunks(width).flat_map(|x| w.chunks(width).map(move |row| dot(row, x))).collect()
-}
-
-/// `v / (1 + e^-v)`
-pub(crate) fn silu(v: f64) -> f64 {
-    v / (1.0 + (-v).exp())
+    let deviation = Deviation::of("value", got.iter().copied(), want.iter().copied(), tolerance);
+    assert!(deviation.ok(), "{deviation}");
 }

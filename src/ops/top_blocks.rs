@@ -157,16 +157,10 @@ pub fn record(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ops::testing::{TestDevice, each_device, random};
-
-    /// The `most` largest of `scores` by a full sort, ties to the lower index, ascending.
-    fn sorted(scores: &[u32], most: usize) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..scores.len() as u32).collect();
-        order.sort_by_key(|b| (std::cmp::Reverse(scores[*b as usize]), *b));
-        order.truncate(most);
-        order.sort_unstable();
-        order
-    }
+    use crate::ops::{
+        reference::indexer::largest,
+        testing::{TestDevice, each_device, random},
+    };
 
     /// What relu leaves: a part of the scores is 0, and `distinct` values are all there are.
     fn scores(seed: u64, n: usize, distinct: f32) -> Vec<u32> {
@@ -192,7 +186,7 @@ mod tests {
         let most = shape.most() as usize;
         let got = t.read_words(&selection.blocks, n as usize * most);
         for (row, got) in rows.iter().zip(got.chunks(most)) {
-            assert!(got[..row.len().min(most)] == sorted(row, most), "{} blocks", row.len());
+            assert!(got[..row.len().min(most)] == largest(row, most), "{} blocks", row.len());
         }
     }
 

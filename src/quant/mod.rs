@@ -21,7 +21,6 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 
-#[cfg(test)]
 pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,7 @@
-//! Random valid blocks for tests of kernels.
+//! Random valid blocks for tests of kernels and the self-test.
 
 use super::{BlockType, q4_0, q4_k, q5_0, q6_k, q8_0};
-use crate::ops::testing::random_bytes;
+use crate::ops::reference::random_bytes;
 use half::{bf16, f16};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

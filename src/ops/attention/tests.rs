@@ -7,11 +7,14 @@ use crate::{
     model::rope::RopeKind,
     ops::{
         kv_write,
-        rope::{HeadNorm, RopeTable, Rotation, reference},
+        reference::{
+            attention::{attend, stored},
+            rope as reference, sigmoid, wide,
+        },
+        rope::{HeadNorm, RopeTable, Rotation},
         testing::{TestDevice, assert_close, each_device, random},
     },
 };
-use half::f16;
 
 /// One layer's geometry and how a sequence runs through it.
 #[derive(Clone, Copy)]
@@ -54,13 +57,6 @@ struct Sequence {
     want: Vec<f64>,
 }
 
-fn stored(ty: KvType, value: f64) -> f64 {
-    match ty {
-        KvType::F32 => f64::from(value as f32),
-        KvType::F16 => f16::from_f64(value.clamp(-65504.0, 65504.0)).to_f64(),
-    }
-}
-
 impl Case {
     fn scale(&self) -> f64 {
         self.sharpness / (self.d as f64).sqrt()
@@ -79,31 +75,22 @@ impl Case {
         let keys: Vec<Vec<f64>> = (k.chunks(d).enumerate())
             .map(|(i, head)| {
                 let position = (i / self.n_kv) as u32;
-                reference::turn(head, norm, &frequencies, RopeKind::Neox, position)
-                    .into_iter()
-                    .map(|x| stored(self.k_type, x))
-                    .collect()
+                let head = reference::turn(head, norm, &frequencies, RopeKind::Neox, position);
+                let head: Vec<f32> = head.into_iter().map(|x| x as f32).collect();
+                wide(&stored(self.k_type, &head))
             })
             .collect();
+        let values = wide(&stored(self.v_type, &v));
         let mut want = Vec::new();
-        for t in 0..tokens {
-            for h in 0..self.n_head {
-                let q = &q[(t * self.n_head + h) * d..][..d];
-                let at = |s: usize| s * self.n_kv + h / group;
-                let dot =
-                    |s| q.iter().zip(&keys[at(s)]).map(|(a, b)| f64::from(*a) * b).sum::<f64>();
-                let scores: Vec<f64> = (0..=t).map(|s| dot(s) * self.scale()).collect();
-                let largest = scores.iter().copied().fold(f64::MIN, f64::max);
-                let weights: Vec<f64> = scores.iter().map(|s| (s - largest).exp()).collect();
-                let total: f64 = weights.iter().sum();
-                want.extend((0..d).map(|i| {
-                    let sum: f64 = (weights.iter().enumerate())
-                        .map(|(s, w)| w * stored(self.v_type, f64::from(v[at(s) * d + i])))
-                        .sum();
-                    let gate = f64::from(gate[((t * self.n_head + h) * 2 + 1) * d + i]);
-                    sum / total * if self.gate { 1.0 / (1.0 + (-gate).exp()) } else { 1.0 }
-                }));
-            }
+        for (head, q) in q.chunks(d).enumerate() {
+            let (t, h) = (head / self.n_head, head % self.n_head);
+            let at = |s: usize| s * self.n_kv + h / group;
+            let rows = (0..=t).map(|s| (keys[at(s)].as_slice(), &values[at(s) * d..][..d]));
+            let gates = &gate[(head * 2 + 1) * d..][..d];
+            let gated = |(v, gate): (f64, &f32)| {
+                v * if self.gate { sigmoid(f64::from(*gate)) } else { 1.0 }
+            };
+            want.extend(attend(q, rows, self.scale()).into_iter().zip(gates).map(gated));
         }
         Sequence { q, k, v, gate, gamma, want }
     }

@@ -81,7 +81,7 @@ pub fn record(
 
 impl GatedDelta {
     /// Values of q, k and v of one token.
-    fn conv_dim(&self) -> u32 {
+    pub(super) fn conv_dim(&self) -> u32 {
         (2 * self.key_heads + self.value_heads) * self.head_dim
     }
 

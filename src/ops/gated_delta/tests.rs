@@ -3,80 +3,18 @@
 use super::*;
 use crate::{
     gpu::{DeviceOptions, Gpu, Restrictions},
-    ops::testing::{TestDevice, assert_close, each_device, random},
+    ops::{
+        reference::gated_delta::Case,
+        testing::{TestDevice, assert_close, each_device},
+    },
 };
 use std::ops::Range;
-
-/// A layer's inputs on the host.
-struct Case {
-    shape: GatedDelta,
-    n: usize,
-    u: Vec<f32>,
-    alpha: Vec<f32>,
-    beta: Vec<f32>,
-    dt_bias: Vec<f32>,
-    ssm_a: Vec<f32>,
-    state: Vec<f32>,
-}
 
 fn shape(key_heads: u32, value_heads: u32, head_dim: u32) -> GatedDelta {
     GatedDelta { key_heads, value_heads, head_dim, map: HeadMap::Tiled }
 }
 
 impl Case {
-    /// Random values with a state to start from; decays are around `exp(-decay)`.
-    fn new(shape: GatedDelta, n: usize, decay: f32) -> Self {
-        let (v, d) = (shape.value_heads as usize, shape.head_dim as usize);
-        Self {
-            shape,
-            n,
-            u: random(1, n * shape.conv_dim() as usize),
-            alpha: random(2, n * v).iter().map(|a| a * 3.0).collect(),
-            beta: random(3, n * v).iter().map(|b| b * 4.0).collect(),
-            dt_bias: random(4, v),
-            ssm_a: random(5, v).iter().map(|a| -decay * (a + 1.5)).collect(),
-            state: random(6, v * d * d),
-        }
-    }
-
-    /// Output and final state.
-    fn reference(&self) -> (Vec<f64>, Vec<f64>) {
-        let (kh, vh) = (self.shape.key_heads as usize, self.shape.value_heads as usize);
-        let d = self.shape.head_dim as usize;
-        let mut state: Vec<f64> = self.state.iter().map(|s| f64::from(*s)).collect();
-        let mut out = vec![0.0; self.n * vh * d];
-        for (t, row) in self.u.chunks(self.shape.conv_dim() as usize).enumerate() {
-            for h in 0..vh {
-                let key_head = match self.shape.map {
-                    HeadMap::Tiled => h % kh,
-                    HeadMap::Grouped => h / (vh / kh),
-                };
-                let values = |start: usize| row[start..start + d].iter().map(|v| f64::from(*v));
-                let unit = |start: usize| {
-                    let norm = (values(start).map(|v| v * v).sum::<f64>() + 1e-6).sqrt();
-                    values(start).map(|v| v / norm).collect::<Vec<f64>>()
-                };
-                let (q, k) = (unit(key_head * d), unit((kh + key_head) * d));
-                let v: Vec<f64> = values((2 * kh + h) * d).collect();
-                let at = |x: &[f32]| f64::from(x[t * vh + h]);
-                let softplus = (at(&self.alpha) + f64::from(self.dt_bias[h])).exp().ln_1p();
-                let decay = (softplus * f64::from(self.ssm_a[h])).exp();
-                let beta = 1.0 / (1.0 + (-at(&self.beta)).exp());
-                let s = &mut state[h * d * d..(h + 1) * d * d];
-                for j in 0..d {
-                    let known: f64 = (0..d).map(|i| decay * s[i * d + j] * k[i]).sum();
-                    let delta = beta * (v[j] - known);
-                    for i in 0..d {
-                        s[i * d + j] = decay * s[i * d + j] + k[i] * delta;
-                    }
-                    let dot: f64 = (0..d).map(|i| s[i * d + j] * q[i]).sum();
-                    out[(t * vh + h) * d + j] = dot / (d as f64).sqrt();
-                }
-            }
-        }
-        (out, state)
-    }
-
     fn upload(&self, t: &TestDevice) -> Layer {
         self.upload_part(t, 0..self.n)
     }

@@ -4,7 +4,13 @@ use super::*;
 use crate::{
     gpu::Heap,
     kv::{KvLayer, KvType},
-    ops::testing::{TestDevice, assert_close, each_device, random},
+    ops::{
+        reference::{
+            attention::{attend, cached},
+            sigmoid, wide,
+        },
+        testing::{TestDevice, assert_close, each_device, random},
+    },
 };
 use half::f16;
 use rand::{RngExt, SeedableRng};
@@ -32,13 +38,6 @@ const PLAIN: Case = Case {
     shape: SHAPE,
     segment: 64,
 };
-
-fn stored(ty: KvType, values: &[f32]) -> Vec<u8> {
-    match ty {
-        KvType::F32 => bytemuck::cast_slice(values).to_vec(),
-        KvType::F16 => values.iter().flat_map(|v| f16::from_f32(*v).to_le_bytes()).collect(),
-    }
-}
 
 /// Exact in every cache type.
 fn rounded(seed: u64, n: usize) -> Vec<f32> {
@@ -92,8 +91,8 @@ impl Case {
         for s in kv.segments() {
             let row =
                 s.first as usize * n_kv * d..end.min((s.first + s.tokens) as usize) * n_kv * d;
-            t.gpu.upload(&s.k, 0, &stored(self.k_type, &k[row.clone()])).unwrap();
-            t.gpu.upload(&s.v, 0, &stored(self.v_type, &v[row])).unwrap();
+            t.gpu.upload(&s.k, 0, &cached(self.k_type, &k[row.clone()])).unwrap();
+            t.gpu.upload(&s.v, 0, &cached(self.v_type, &v[row])).unwrap();
         }
         let q = random(3, n as usize * n_head * d);
         let gates = random(4, n as usize * n_head * d);
@@ -111,24 +110,20 @@ impl Case {
             let scratch = (&scratch, &gathered);
             record(rec, &q_t, Some(gate), step, selected, scratch, &out, n, 0.25)
         });
+        let (k, v) = (wide(&k), wide(&v));
         let mut want = Vec::new();
         for (i, (position, blocks)) in positions.iter().zip(&chosen).enumerate() {
             let tokens = self.tokens(*position, blocks);
             assert_eq!(tokens.len() as u32, shape.attended(*position));
             for h in 0..n_head {
-                let q = &q[(i * n_head + h) * d..][..d];
-                let at = |t: &u32| (*t as usize * n_kv + h * n_kv / n_head) * d;
-                let dot = |t: &u32| -> f64 {
-                    q.iter().zip(&k[at(t)..]).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum()
-                };
-                let weights: Vec<f64> = tokens.iter().map(|t| (dot(t) * 0.25).exp()).collect();
-                let total: f64 = weights.iter().sum();
-                want.extend((0..d).map(|j| {
-                    let value = |t: &u32| f64::from(v[at(t) + j]);
-                    let sum: f64 = tokens.iter().zip(&weights).map(|(t, w)| w * value(t)).sum();
-                    let gate = f64::from(gates[(i * n_head + h) * d + j]);
-                    sum / total / (1.0 + (-gate).exp())
-                }));
+                let head = (i * n_head + h) * d..(i * n_head + h + 1) * d;
+                let rows = tokens.iter().map(|t| {
+                    let at = (*t as usize * n_kv + h * n_kv / n_head) * d;
+                    (&k[at..at + d], &v[at..at + d])
+                });
+                let gated = |(v, gate): (f64, &f32)| v * sigmoid(f64::from(*gate));
+                let sums = attend(&q[head.clone()], rows, 0.25);
+                want.extend(sums.into_iter().zip(&gates[head]).map(gated));
             }
         }
         assert_close(&t.read(&out), &want, 3e-6);

@@ -1,0 +1,85 @@
+//! Every family of kernels against its f64 reference, at shapes of real models.
+
+mod attention;
+mod delta;
+mod experts;
+mod hyper;
+mod indexer;
+mod norms;
+mod products;
+mod rope;
+mod rows;
+mod sparse;
+
+use super::lab::Lab;
+use crate::{Result, ops::reference::Deviation};
+
+/// What a family of kernels makes of random inputs, compared with the reference.
+pub(super) struct KernelCheck {
+    pub(super) name: String,
+    run: Box<dyn Fn(&Lab) -> Result<Vec<Deviation>>>,
+}
+
+impl KernelCheck {
+    fn new(
+        name: impl Into<String>,
+        run: impl Fn(&Lab) -> Result<Vec<Deviation>> + 'static,
+    ) -> Self {
+        Self { name: name.into(), run: Box::new(run) }
+    }
+
+    /// The worst deviation of all that is compared.
+    pub(super) fn run(&self, lab: &Lab) -> Result<Deviation> {
+        let all = (self.run)(lab)?.into_iter();
+        let worst = all.max_by(|a, b| a.share().total_cmp(&b.share()));
+        Ok(worst.unwrap_or_else(|| Deviation::of("nothing", [f64::NAN], [0.0], 0.0)))
+    }
+}
+
+/// All of them.
+pub(super) fn checks() -> Vec<KernelCheck> {
+    let families = [
+        products::checks(),
+        experts::checks(),
+        norms::checks(),
+        rope::checks(),
+        attention::checks(),
+        sparse::checks(),
+        indexer::checks(),
+        delta::checks(),
+        hyper::checks(),
+        rows::checks(),
+    ];
+    families.into_iter().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        gpu::{DeviceOptions, Gpu},
+        kv::KvType,
+    };
+
+    /// Every check finds one wrong value in what is read back, and tells where it is.
+    #[test]
+    fn a_device_that_lies_is_found_out() {
+        let options = DeviceOptions { poison: true, ..DeviceOptions::default() };
+        let gpu = Gpu::open(&options).unwrap();
+        let mut lab = Lab { gpu, cache: (KvType::F16, KvType::F32), falsify: None };
+        let lies: [fn(&mut Vec<f32>); 2] =
+            [|values| values[0] = f32::NAN, |values| values[0] += 0.01];
+        for check in checks() {
+            lab.falsify = None;
+            let honest = check.run(&lab).unwrap();
+            assert!(honest.ok(), "{}: {honest}", check.name);
+            for (i, lie) in lies.iter().enumerate() {
+                lab.falsify = Some(*lie);
+                let found = check.run(&lab).unwrap();
+                assert!(!found.ok(), "{}: lie {i} passes: {found}", check.name);
+                let text = found.to_string();
+                assert!(text.contains("[0] is ") && text.contains("limit"), "{text}");
+            }
+        }
+    }
+}

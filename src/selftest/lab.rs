@@ -1,0 +1,83 @@
+//! The device under test: inputs go in, values come out.
+
+use crate::{
+    Result,
+    gpu::{Buf, Gpu, MemoryKind, Recorder},
+    kv::KvType,
+    ops::{Matrix, Tensor, reference::Stored},
+    quant::BlockType,
+};
+
+/// A device whose kernels are looked at.
+pub(super) struct Lab {
+    pub(super) gpu: Gpu,
+    /// Types of cached keys and values.
+    pub(super) cache: (KvType, KvType),
+    /// Tests make the device lie by this.
+    #[cfg(test)]
+    pub(super) falsify: Option<fn(&mut Vec<f32>)>,
+}
+
+impl Lab {
+    pub(super) fn upload(&self, values: &[f32], width: usize) -> Result<Tensor> {
+        Tensor::upload(&self.gpu, "input", values, width as u32, MemoryKind::Scratch)
+    }
+
+    pub(super) fn upload_words(&self, words: &[u32]) -> Result<Buf> {
+        let buf = self.gpu.alloc("input", words.len() as u64 * 4, MemoryKind::Scratch)?;
+        self.gpu.upload(&buf, 0, bytemuck::cast_slice(words))?;
+        Ok(buf)
+    }
+
+    /// A matrix (rows, width) of random weights, and their values.
+    pub(super) fn weights(
+        &self,
+        ty: BlockType,
+        [rows, width]: [usize; 2],
+    ) -> Result<(Matrix, Vec<f32>)> {
+        let stored = Stored::new(ty, 1, [1, rows, width]);
+        let matrix = stored.with(|source| {
+            Matrix::upload(&self.gpu, "weights", ty, width as u32, rows as u32, 1, source.rows)
+        })?;
+        Ok((matrix, stored.values))
+    }
+
+    pub(super) fn scratch(&self, rows: usize, width: usize) -> Result<Tensor> {
+        Tensor::scratch(&self.gpu, "output", rows as u32, width as u32)
+    }
+
+    /// Submits what `record` adds.
+    pub(super) fn run(&self, record: impl FnOnce(&mut Recorder) -> Result<()>) -> Result<()> {
+        let mut rec = Recorder::new(&self.gpu);
+        record(&mut rec)?;
+        let recording = rec.finish()?;
+        self.gpu.submit(&recording).map(drop)
+    }
+
+    /// All values of a tensor.
+    pub(super) fn values(&self, tensor: &Tensor) -> Result<Vec<f32>> {
+        Ok(self.given(tensor.read(&self.gpu, tensor.rows)?))
+    }
+
+    /// The first `n` numbers of a buffer.
+    pub(super) fn words(&self, buf: &Buf, n: usize) -> Result<Vec<u32>> {
+        let words: Vec<u32> = bytemuck::pod_collect_to_vec(&self.gpu.read(buf, 0, n as u64 * 4)?);
+        let values = words.into_iter().map(f32::from_bits).collect();
+        Ok(self.given(values).into_iter().map(f32::to_bits).collect())
+    }
+
+    /// The first `n` values that a cache of type `ty` holds.
+    pub(super) fn cached(&self, ty: KvType, buf: &Buf, n: usize) -> Result<Vec<f32>> {
+        let bytes = self.gpu.read(buf, 0, ty.bytes(n as u64))?;
+        Ok(self.given(crate::ops::reference::attention::uncached(ty, &bytes)))
+    }
+
+    /// What the device gives, as it is.
+    fn given(&self, #[allow(unused_mut)] mut values: Vec<f32>) -> Vec<f32> {
+        #[cfg(test)]
+        if let Some(falsify) = self.falsify {
+            falsify(&mut values);
+        }
+        values
+    }
+}

@@ -7,9 +7,9 @@ use engine::{
     Engine, EngineOptions, Gguf, demo,
     kv::KvType,
     ngram::{NgramTable, Storage},
+    selftest::{Answer, Prompt, Stored},
     text::{EncodeOptions, Tokenizer, VocabSource},
 };
-use serde::Deserialize;
 use std::{
     ops::ControlFlow,
     process::{Command, Output},
@@ -18,61 +18,37 @@ use std::{
 /// Largest allowed logit difference where keys and values are rounded to f16.
 const F16_LIMIT: f32 = 0.02;
 
-/// The parts of `models/selftest.json` used here; `models/demo/selftest.py` describes all.
-#[derive(Deserialize)]
-struct Selftest {
-    prompts: Vec<Prompt>,
-}
-
-#[derive(Deserialize)]
-struct Prompt {
-    name: String,
-    text: String,
-    ids: Vec<u32>,
-    q8_0: Answer,
-}
-
-#[derive(Deserialize)]
-struct Answer {
-    greedy: Vec<u32>,
-    /// Tokens before the first near tie.
-    safe: usize,
-    /// Id and logit after the last prompt token.
-    top5_last: Vec<(u32, f32)>,
-}
-
-impl Answer {
-    fn safe(&self) -> &[u32] {
-        &self.greedy[..self.safe]
-    }
-}
-
 fn prompts() -> Vec<Prompt> {
-    let selftest: Selftest = serde_json::from_str(include_str!("../models/selftest.json")).unwrap();
-    selftest.prompts
+    Stored::open().unwrap().prompts
+}
+
+fn load(cache: KvType) -> Engine {
+    let options = EngineOptions { cache_k: cache, cache_v: cache, ..EngineOptions::default() };
+    Engine::from_gguf(&demo::open().unwrap(), &options, &mut |_, _| ()).unwrap()
+}
+
+/// The first `safe` tokens of `answer` must follow `ids`, and logits within `limit`.
+fn check_answer(engine: &mut Engine, name: &str, ids: &[u32], answer: &Answer, limit: f32) {
+    let mut sequence = engine.new_sequence().unwrap();
+    engine.prefill(&mut sequence, ids, &mut |_| ControlFlow::Continue(())).unwrap();
+    let logits = engine.logits(&sequence).unwrap();
+    for (id, logit) in &answer.top5_last {
+        let found = logits[*id as usize];
+        assert!((found - logit).abs() <= limit, "{name}: logit of {id} is {found}, not {logit}");
+    }
+    let mut tokens = Vec::new();
+    while tokens.len() < answer.safe {
+        let token = engine.argmax(&sequence).unwrap();
+        tokens.push(token);
+        engine.decode(&mut sequence, token).unwrap();
+    }
+    assert_eq!(tokens, answer.greedy[..answer.safe], "{name}");
 }
 
 fn check(cache: KvType, limit: f32) {
-    let options = EngineOptions { cache_k: cache, cache_v: cache, ..EngineOptions::default() };
-    let mut engine = Engine::from_gguf(&demo::open().unwrap(), &options, &mut |_, _| ()).unwrap();
-    for Prompt { name, ids, q8_0: expected, .. } in prompts() {
-        let mut sequence = engine.new_sequence().unwrap();
-        engine.prefill(&mut sequence, &ids, &mut |_| ControlFlow::Continue(())).unwrap();
-        let logits = engine.logits(&sequence).unwrap();
-        for (id, logit) in &expected.top5_last {
-            let found = logits[*id as usize];
-            assert!(
-                (found - logit).abs() <= limit,
-                "{cache:?}, {name}: logit of {id} is {found}, not {logit}"
-            );
-        }
-        let mut tokens = Vec::new();
-        while tokens.len() < expected.safe {
-            let token = engine.argmax(&sequence).unwrap();
-            tokens.push(token);
-            engine.decode(&mut sequence, token).unwrap();
-        }
-        assert_eq!(tokens, expected.safe(), "{cache:?}, {name}");
+    let mut engine = load(cache);
+    for Prompt { name, ids, answer, .. } in prompts() {
+        check_answer(&mut engine, &format!("{cache:?}, {name}"), &ids, &answer, limit);
     }
 }
 
@@ -80,6 +56,32 @@ fn check(cache: KvType, limit: f32) {
 fn selftest_prompts_are_answered_as_the_reference_does() {
     check(KvType::F32, FLOAT32_LIMIT as f32);
     check(KvType::F16, F16_LIMIT);
+}
+
+fn check_needle(depth: usize) {
+    let mut engine = load(KvType::F16);
+    let needles = Stored::open().unwrap().needles;
+    let needle = needles.iter().find(|n| n.n_tokens.next_power_of_two() == depth).unwrap();
+    let ids = needle.ids(engine.tokenizer()).unwrap();
+    let answer = &needle.known.as_ref().unwrap().answer;
+    assert!(engine.tokenizer().decode(&answer.greedy, false).contains(&needle.answer));
+    check_answer(&mut engine, &format!("needle at {depth}"), &ids, answer, F16_LIMIT);
+}
+
+#[test]
+fn a_fact_in_2048_tokens_is_found() {
+    check_needle(2048);
+}
+
+#[test]
+fn a_fact_in_8192_tokens_is_found() {
+    check_needle(8192);
+}
+
+#[test]
+#[ignore = "minutes on software Vulkan: cargo test --test demo_model 32768 -- --ignored"]
+fn a_fact_in_32768_tokens_is_found() {
+    check_needle(32_768);
 }
 
 #[test]
@@ -119,14 +121,14 @@ fn command(args: &[&str], model: Option<&str>) -> Output {
 #[test]
 fn run_without_a_model_uses_it_and_says_so() {
     let prompt = &prompts()[0];
-    let (text, safe) = (&prompt.text, prompt.q8_0.safe.to_string());
+    let (text, safe) = (&prompt.text, prompt.answer.safe.to_string());
     let args = ["run", "-p", text, "--raw", "--temp", "0", "-n", &safe, "--json"];
     let output = command(&args, None);
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{stderr}");
     assert_eq!(stderr.lines().filter(|line| line.contains("demo model")).count(), 1, "{stderr}");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(report["tokens"], serde_json::json!(prompt.q8_0.safe()));
+    assert_eq!(report["tokens"], serde_json::json!(prompt.answer.greedy[..prompt.answer.safe]));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use clap::Args;
 use engine::{
     Error, Gguf, Result,
     gpu::DeviceOptions,
-    selftest::{self, Event, Options, Report},
+    selftest::{self, Event, Options, Setup},
 };
 
 use super::{
@@ -66,21 +66,19 @@ pub(super) fn run(args: &SelftestArgs) -> Result<()> {
     if args.json {
         output::json(&report)?;
     }
-    if failed.is_empty() {
-        return Ok(());
+    match failed.len() {
+        0 => Ok(()),
+        n => Err(Error::Device(format!(
+            "{n} checks failed; if the driver is up to date, please report all that was printed"
+        ))),
     }
-    Err(Error::Device(format!(
-        "the self-test failed; if the driver is up to date, please report all of its output: \
-         {verdict}"
-    )))
 }
 
 /// What is printed of an event: the name of a check before it runs, and the rest of the line
 /// after it.
 fn line(event: Event<'_>) -> String {
     match event {
-        Event::Device(report, reason) => {
-            let Report { engine, system, device, cache: [k, v], .. } = report;
+        Event::Device(Setup { engine, system, device, reason, cache: [k, v] }) => {
             let device = devices::describe(device, true, reason);
             format!("engine {engine} on {system}, keys in {k}, values in {v}\ndevice {device}\n")
         }

@@ -5,7 +5,7 @@ use crate::{Engine, EngineOptions, Gguf, Result, ops::reference::Deviation, sequ
 use std::ops::ControlFlow;
 
 /// Tokens of the prompt: more than go through the kernels of few rows and single steps.
-const TOKENS: usize = 48;
+pub(super) const TOKENS: usize = 48;
 
 /// Summing in another order can change which expert is the last one chosen, and that shows.
 const LIMIT: f64 = 0.05;
@@ -14,12 +14,13 @@ const LIMIT: f64 = 0.05;
 pub(super) fn checks(run: &mut Run<'_>, gguf: &Gguf, options: &EngineOptions) -> Result<()> {
     let mut loaded = None;
     run.check("model: load", || {
-        let engine = loaded.insert(Engine::from_gguf(gguf, options, &mut |_, _| ())?);
+        let engine = Engine::from_gguf(gguf, options, &mut |_, _| ())?;
+        let (ids, sequence) = (filler(engine.tokenizer(), TOKENS)?, engine.new_sequence()?);
+        let (engine, ..) = loaded.insert((engine, ids, sequence));
         Ok(Finding::loaded(engine))
     })?;
-    let Some(engine) = &mut loaded else { return Ok(()) };
-    let ids = filler(engine.tokenizer(), TOKENS)?;
-    let mut sequence = engine.new_sequence()?;
+    let Some((mut engine, ids, mut sequence)) = loaded else { return Ok(()) };
+    let engine = &mut engine;
     let mut whole = Vec::new();
     run.check("model: finite logits", || {
         whole = prefill(engine, &mut sequence, &ids)?;
@@ -47,13 +48,11 @@ fn prefill(engine: &mut Engine, sequence: &mut Sequence, ids: &[u32]) -> Result<
 }
 
 fn finite(logits: &[f32]) -> Finding {
-    let detail = match logits.iter().position(|v| !v.is_finite()) {
-        Some(at) => return Finding { ok: false, detail: format!("logit[{at}] is {}", logits[at]) },
-        None => {
-            let range = |(low, high): (f32, f32), v: &f32| (low.min(*v), high.max(*v));
-            let (low, high) = logits.iter().fold((f32::INFINITY, f32::NEG_INFINITY), range);
-            format!("{} logits from {low:.2} to {high:.2}", logits.len())
-        }
-    };
+    if let Some(at) = logits.iter().position(|v| !v.is_finite()) {
+        return Finding { ok: false, detail: format!("logit[{at}] is {}", logits[at]) };
+    }
+    let range = |(low, high): (f32, f32), v: &f32| (low.min(*v), high.max(*v));
+    let (low, high) = logits.iter().fold((f32::INFINITY, f32::NEG_INFINITY), range);
+    let detail = format!("{} logits from {low:.2} to {high:.2}", logits.len());
     Finding { ok: true, detail }
 }

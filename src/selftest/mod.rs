@@ -14,6 +14,7 @@ use crate::{
     Engine, EngineOptions, Error, Gguf, Result,
     gpu::{AdapterKind, AdapterReport, DeviceOptions, Gpu},
     kv::KvType,
+    model::ModelConfig,
     ops::reference::Deviation,
 };
 use lab::Lab;
@@ -32,7 +33,10 @@ pub struct Options {
 }
 
 /// Tokens of the shortest text that holds the facts and the question.
-pub const LEAST_DEPTH: u32 = 256;
+const LEAST_DEPTH: u32 = 256;
+
+/// Tokens there is room for behind the longest text.
+const ANSWER: u32 = 64;
 
 /// One check and what came of it.
 #[derive(Clone, Debug, Serialize)]
@@ -47,17 +51,27 @@ pub struct Check {
     pub detail: String,
 }
 
-/// All checks.
+/// What is tested.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct Setup {
     /// Version of the engine.
     pub engine: &'static str,
     /// Operating system and processor architecture.
     pub system: String,
     /// The device.
     pub device: AdapterReport,
+    /// Why it was chosen.
+    pub reason: String,
     /// Types of cached keys and values.
     pub cache: [&'static str; 2],
+}
+
+/// All checks.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// What was tested.
+    #[serde(flatten)]
+    pub setup: Setup,
     /// In the order in which they ran.
     pub checks: Vec<Check>,
     /// What they say together.
@@ -78,7 +92,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
     /// The device is open.
-    Device(&'a Report, &'a str),
+    Device(&'a Setup),
     /// A check begins: if nothing follows, the driver did not survive it.
     Begin(&'a str),
     /// It has ended.
@@ -144,16 +158,17 @@ pub fn run(options: &Options, model: Option<&Gguf>, watch: Watch<'_>) -> Result<
         #[cfg(test)]
         falsify: None,
     };
-    let depths = depths(options.depth.unwrap_or_else(|| usual_depth(lab.gpu.adapter())))?;
-    let mut report = Report {
+    let context = ModelConfig::from_gguf(&demo_file)?.context_length;
+    let most = options.depth.unwrap_or_else(|| usual_depth(lab.gpu.adapter()));
+    let depths = depths(most, context)?;
+    let setup = Setup {
         engine: env!("CARGO_PKG_VERSION"),
         system: format!("{} {}", std::env::consts::OS, std::env::consts::ARCH),
         device: lab.gpu.adapter().clone(),
+        reason: lab.gpu.reason().to_owned(),
         cache: [options.cache.0.name(), options.cache.1.name()],
-        checks: Vec::new(),
-        verdict: Verdict::Passed,
     };
-    watch(Event::Device(&report, lab.gpu.reason()))?;
+    watch(Event::Device(&setup))?;
     let mut run = Run { checks: Vec::new(), watch };
     for check in kernels::checks() {
         run.check(&check.name, || check.run(&lab).map(Finding::from))?;
@@ -161,22 +176,19 @@ pub fn run(options: &Options, model: Option<&Gguf>, watch: Watch<'_>) -> Result<
     drop(lab);
     demo_checks(&mut run, &demo_file, options, &depths)?;
     if let Some(gguf) = model {
-        file::checks(&mut run, gguf, &engine_options(options, 128))?;
+        file::checks(&mut run, gguf, &engine_options(options, file::TOKENS as u32))?;
     }
-    report.checks = run.checks;
-    if report.checks.iter().any(|check| !check.ok) {
-        report.verdict = Verdict::Failed;
-    }
-    Ok(report)
+    let passed = run.checks.iter().all(|check| check.ok);
+    let verdict = if passed { Verdict::Passed } else { Verdict::Failed };
+    Ok(Report { setup, checks: run.checks, verdict })
 }
 
 fn demo_checks(run: &mut Run<'_>, file: &Gguf, options: &Options, depths: &[u32]) -> Result<()> {
     let stored = Stored::open()?;
-    let longest = depths.iter().copied().max().unwrap_or(0).max(LEAST_DEPTH);
+    let longest = depths.last().copied().unwrap_or(LEAST_DEPTH);
     let mut loaded = None;
     run.check("demo model: load", || {
-        // Room for answers behind the longest text.
-        let options = engine_options(options, longest + 64);
+        let options = engine_options(options, longest + ANSWER);
         let engine = loaded.insert(Engine::from_gguf(file, &options, &mut |_, _| ())?);
         Ok(Finding::loaded(engine))
     })?;
@@ -186,12 +198,12 @@ fn demo_checks(run: &mut Run<'_>, file: &Gguf, options: &Options, depths: &[u32]
         run.check(&name, || demo::prompt(engine, prompt, options.cache))?;
     }
     for depth in depths {
-        run.check(&format!("needle at {depth}"), || {
-            let known =
-                stored.needles.iter().find(|n| n.n_tokens.next_power_of_two() == *depth as usize);
+        run.check(&format!("demo model: needle at {depth}"), || {
+            let depth = *depth as usize;
+            let known = stored.needles.iter().find(|n| n.n_tokens.next_power_of_two() == depth);
             let needle = match known {
                 Some(needle) => needle.clone(),
-                None => stored.needles[0].at(*depth as usize, engine.tokenizer())?,
+                None => stored.needles[0].at(depth, engine.tokenizer())?,
             };
             demo::needle(engine, &needle, options.cache)
         })?;
@@ -217,14 +229,12 @@ fn usual_depth(device: &AdapterReport) -> u32 {
     }
 }
 
-/// Rising depths up to `most`; those of the stored needles among them.
-fn depths(most: u32) -> Result<Vec<u32>> {
-    /// What the demo model was trained for.
-    const CONTEXT: u32 = 1 << 20;
-    if most != 0 && !(LEAST_DEPTH..=CONTEXT - 64).contains(&most) {
+/// Rising depths up to `most`, those of the stored needles among them, in a context of `context`.
+fn depths(most: u32, context: u32) -> Result<Vec<u32>> {
+    let largest = context - ANSWER;
+    if most != 0 && !(LEAST_DEPTH..=largest).contains(&most) {
         return Err(Error::Usage(format!(
-            "--depth {most}: texts have {LEAST_DEPTH} to {} tokens, 0 leaves them out",
-            CONTEXT - 64
+            "--depth {most}: texts have {LEAST_DEPTH} to {largest} tokens, 0 leaves them out"
         )));
     }
     let stored = (0..).map(|i| 2048 << (2 * i)).take_while(|depth| *depth < most);
@@ -237,7 +247,7 @@ mod tests {
 
     #[test]
     fn depths_rise_to_what_is_asked_for() {
-        let of = |most| depths(most).map_err(|e| e.to_string());
+        let of = |most| depths(most, 1 << 20).map_err(|e| e.to_string());
         assert_eq!(of(0), Ok(vec![]));
         assert_eq!(of(256), Ok(vec![256]));
         assert_eq!(of(2048), Ok(vec![2048]));

@@ -110,7 +110,7 @@ struct Finding {
 
 impl Finding {
     fn loaded(engine: &Engine) -> Self {
-        let bytes = engine.memory().total;
+        let bytes = engine.memory().device.total;
         let detail =
             format!("{}, {} MiB on the device", engine.config().arch, bytes.div_ceil(1 << 20));
         Self { ok: true, detail }
@@ -170,7 +170,7 @@ pub fn run(options: &Options, model: Option<&Gguf>, watch: Watch<'_>) -> Result<
     };
     watch(Event::Device(&setup))?;
     let mut run = Run { checks: Vec::new(), watch };
-    for check in kernels::checks() {
+    for check in kernels::checks(&lab) {
         run.check(&check.name, || check.run(&lab).map(Finding::from))?;
     }
     drop(lab);

@@ -3,7 +3,7 @@
 use super::KernelCheck;
 use crate::{
     Result,
-    gpu::Buf,
+    gpu::{Buf, Heap},
     kv::{KvLayer, KvStep, KvType},
     model::rope::RopeKind,
     ops::{
@@ -33,14 +33,24 @@ pub(super) const LIMIT: f64 = 1e-5;
 /// Random queries and keys have nothing in common: without it all weights are nearly equal.
 pub(super) const SHARP: f32 = 8.0;
 
-pub(super) fn checks() -> Vec<KernelCheck> {
-    let attention = [(NARROW, false), (WIDE, true)].into_iter().flat_map(|(geometry, gated)| {
+/// `host`: the device also reads and writes host memory in place.
+pub(super) fn checks(host: bool) -> Vec<KernelCheck> {
+    let cases = [(NARROW, false), (WIDE, true)].into_iter().flat_map(|(geometry, gated)| {
         [("decode", 700, 1), ("prefill", 200, 40)].map(|(kind, first, n)| {
             let name = format!("attention {kind}, heads of {}", geometry.d);
-            KernelCheck::new(name, move |lab| attention(lab, geometry, gated, first, n))
+            KernelCheck::new(name, move |lab| {
+                attention(lab, Heap::Device, geometry, gated, (first, n))
+            })
         })
     });
-    [KernelCheck::new("cache write", write)].into_iter().chain(attention).collect()
+    let mut all = vec![KernelCheck::new("cache write", |lab| write(lab, Heap::Device))];
+    all.extend(cases);
+    if host {
+        let decode = |lab: &Lab| attention(lab, Heap::Host, WIDE, true, (700, 1));
+        all.push(KernelCheck::new("cache write, host memory", |lab| write(lab, Heap::Host)));
+        all.push(KernelCheck::new("attention decode, host memory", decode));
+    }
+    all
 }
 
 /// A cache of random rows on the device, and the values that they stand for.
@@ -52,11 +62,11 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    pub(super) fn new(lab: &Lab, geometry: Geometry, tokens: usize) -> Result<Self> {
+    pub(super) fn new(lab: &Lab, heap: Heap, geometry: Geometry, tokens: usize) -> Result<Self> {
         let Geometry { n_kv, d, .. } = geometry;
         let (k_type, v_type) = lab.cache;
         let mut layer = KvLayer::new(&lab.gpu, n_kv as u32, d as u32, k_type, v_type)?;
-        layer.ensure(&lab.gpu, tokens as u32, 1 << 20)?;
+        layer.ensure(&lab.gpu, tokens as u32, 1 << 20, heap)?;
         let fill = |ty, seed, buf: &Buf| -> Result<Vec<f64>> {
             let bytes = cached(ty, &random(seed, tokens * n_kv * d));
             lab.gpu.upload(buf, 0, &bytes)?;
@@ -85,14 +95,14 @@ impl Cache {
 /// `n` queries from position `first` on.
 fn attention(
     lab: &Lab,
+    heap: Heap,
     geometry: Geometry,
     gated: bool,
-    first: usize,
-    n: usize,
+    (first, n): (usize, usize),
 ) -> Result<Vec<Deviation>> {
     let Geometry { n_head, d, .. } = geometry;
     let (row, scale) = (n_head * d, SHARP / (d as f32).sqrt());
-    let cache = Cache::new(lab, geometry, first + n)?;
+    let cache = Cache::new(lab, heap, geometry, first + n)?;
     let (q, gates) = (random(3, n * row), random(4, n * row));
     let (q_t, gates_t, out) =
         (lab.upload(&q, row)?, lab.upload(&gates, row)?, lab.scratch(n, row)?);
@@ -114,7 +124,7 @@ fn attention(
 }
 
 /// Keys, normed and rotated, and values of a few tokens.
-fn write(lab: &Lab) -> Result<Vec<Deviation>> {
+fn write(lab: &Lab, heap: Heap) -> Result<Vec<Deviation>> {
     const TOKENS: usize = 5;
     const N_KV: usize = 2;
     const D: usize = 256;
@@ -128,7 +138,7 @@ fn write(lab: &Lab) -> Result<Vec<Deviation>> {
     let gamma = random(3, D);
     let gamma_t = lab.upload(&gamma, D)?;
     let mut layer = KvLayer::new(&lab.gpu, N_KV as u32, D as u32, k_type, v_type)?;
-    layer.ensure(&lab.gpu, TOKENS as u32, 1 << 20)?;
+    layer.ensure(&lab.gpu, TOKENS as u32, 1 << 20, heap)?;
     let positions = lab.upload_words(&(0..TOKENS as u32).collect::<Vec<_>>())?;
     lab.run(|rec| {
         let step =

@@ -3,6 +3,7 @@
 use super::{KernelCheck, attention::rounding};
 use crate::{
     Result,
+    gpu::Heap,
     kv::{IndexLayer, IndexShape, IndexStep, KvLayer, KvSpan, KvType},
     model::rope::RopeKind,
     ops::{
@@ -43,7 +44,7 @@ impl Index {
         // Their type does not depend on that of attention keys, but for an f32 cache.
         let element = if lab.cache.0 == KvType::F32 { KvType::F32 } else { KvType::F16 };
         let mut kv = KvLayer::new(&lab.gpu, 1, 8, element, element)?;
-        kv.ensure(&lab.gpu, tokens, 1 << 20)?;
+        kv.ensure(&lab.gpu, tokens, 1 << 20, Heap::Device)?;
         let mut layer = IndexLayer::new(SHAPE, element)?;
         layer.follow(&lab.gpu, &kv)?;
         Ok(Self { layer, element, span: kv.span(0, tokens)? })

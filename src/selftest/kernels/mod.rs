@@ -14,10 +14,13 @@ mod sparse;
 use super::lab::Lab;
 use crate::{Result, ops::reference::Deviation};
 
+/// Runs kernels, compares what they give.
+type Compare = dyn Fn(&Lab) -> Result<Vec<Deviation>>;
+
 /// What a family of kernels makes of random inputs, compared with the reference.
 pub(super) struct KernelCheck {
     pub(super) name: String,
-    run: Box<dyn Fn(&Lab) -> Result<Vec<Deviation>>>,
+    run: Box<Compare>,
 }
 
 impl KernelCheck {
@@ -36,14 +39,14 @@ impl KernelCheck {
     }
 }
 
-/// All of them.
-pub(super) fn checks() -> Vec<KernelCheck> {
+/// All that apply to a device.
+pub(super) fn checks(lab: &Lab) -> Vec<KernelCheck> {
     let families = [
         products::checks(),
         experts::checks(),
         norms::checks(),
         rope::checks(),
-        attention::checks(),
+        attention::checks(lab.gpu.caps().host_buffers),
         sparse::checks(),
         indexer::checks(),
         delta::checks(),
@@ -69,7 +72,7 @@ mod tests {
         let mut lab = Lab { gpu, cache: (KvType::F16, KvType::F32), falsify: None };
         let lies: [fn(&mut Vec<f32>); 2] =
             [|values| values[0] = f32::NAN, |values| values[0] += 0.01];
-        for check in checks() {
+        for check in checks(&lab) {
             lab.falsify = None;
             let honest = check.run(&lab).unwrap();
             assert!(honest.ok(), "{}: {honest}", check.name);

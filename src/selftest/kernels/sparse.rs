@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     Result,
+    gpu::Heap,
     kv::{IndexShape, KvStep},
     ops::{
         attention::{AttentionScratch, Gate},
@@ -27,7 +28,7 @@ pub(super) fn checks() -> Vec<KernelCheck> {
 fn attention(lab: &Lab, first: usize, n: usize) -> Result<Vec<Deviation>> {
     let Geometry { n_head, n_kv, d } = WIDE;
     let (row, scale) = (n_head * d, SHARP / (d as f32).sqrt());
-    let cache = Cache::new(lab, WIDE, first + n)?;
+    let cache = Cache::new(lab, Heap::Device, WIDE, first + n)?;
     let positions: Vec<u32> = (first as u32..(first + n) as u32).collect();
     // As many blocks as it may be, at random.
     let chosen: Vec<Vec<u32>> = (positions.iter())

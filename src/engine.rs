@@ -312,7 +312,7 @@ impl Engine {
         let rows = self.request_rows(&seq.tokens, tokens, 0..tokens.len())?;
         let shape = self.prepare(seq, tokens, false)?;
         let pieces = self.record(seq, &shape, Some(observer))?;
-        self.run(seq, tokens, &pieces, rows)
+        self.run(seq, tokens, &pieces, rows, true)
     }
 
     /// The device, for reading what an observer has copied.

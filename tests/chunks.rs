@@ -188,3 +188,20 @@ fn a_cleared_sequence_is_as_good_as_new() {
         assert_eq!(engine.logits(&seq).unwrap(), fresh, "{model}");
     }
 }
+
+/// Of a chunk whose logits nobody wants, the last layer only keeps its keys and values.
+#[test]
+fn the_last_layer_attends_for_the_last_chunk_only() {
+    let model = "tiny-llama";
+    let ids = &long_prompt(model)[..130];
+    let layers = u64::from(open(model, 64).config().n_layer);
+    let queries = |chunk| {
+        let mut engine = open(model, chunk);
+        let mut seq = engine.new_sequence().unwrap();
+        prefill(&mut engine, &mut seq, ids);
+        engine.attention_reads().full_queries
+    };
+    assert_eq!(queries(130), 130 * layers);
+    assert_eq!(queries(64), 130 * (layers - 1) + 2);
+    assert_eq!(queries(1), 130 * (layers - 1) + 1);
+}

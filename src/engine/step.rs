@@ -68,7 +68,7 @@ impl Engine {
             Some(pieces) => pieces,
             None => self.record(seq, &shape, None)?,
         };
-        self.run(seq, tokens, &pieces, rows)?;
+        self.run(seq, tokens, &pieces, rows, head)?;
         if seq.recordings.len() >= KEPT_RECORDINGS {
             seq.recordings.retain(|shape, _| shape.n == 1 || shape.n == self.ws.rows);
         }
@@ -83,6 +83,7 @@ impl Engine {
         tokens: &[u32],
         pieces: &[Recording],
         rows: Option<Pending>,
+        read: bool,
     ) -> Result<()> {
         let n = tokens.len() as u32;
         let Some((last, before)) = pieces.split_last() else { return Ok(()) };
@@ -96,7 +97,7 @@ impl Engine {
         self.submit(last, n)?;
         seq.broken = false;
         let first = seq.tokens.len() as u32;
-        seq.state.count_reads(first, n, self.is_dense(first, n), &mut self.reads);
+        seq.state.count_reads(first, n, (self.is_dense(first, n), read), &mut self.reads);
         seq.tokens.extend_from_slice(tokens);
         Ok(())
     }
@@ -161,7 +162,8 @@ impl Engine {
         mut observer: Option<&mut dyn Observer>,
     ) -> Result<Vec<Recording>> {
         let StepShape { n, span, dense, head } = *shape;
-        let step = Step { config: &self.config, ws: &self.ws, n, span, dense };
+        let read = head || observer.is_some();
+        let step = Step { config: &self.config, ws: &self.ws, n, span, dense, read };
         let pieces = self.model.pieces(&self.config);
         let record = |(i, piece): (usize, &Range<usize>)| {
             let mut rec = Recorder::new(&self.gpu);

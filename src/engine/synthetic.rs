@@ -76,7 +76,7 @@ impl Engine {
 
     fn record_writes(&self, seq: &Sequence, n: u32, span: Option<KvSpan>) -> Result<Recording> {
         let mut rec = Recorder::new(&self.gpu);
-        let step = Step { config: &self.config, ws: &self.ws, n, span, dense: true };
+        let step = Step { config: &self.config, ws: &self.ws, n, span, dense: true, read: false };
         self.model.record_writes(&mut rec, &step, &seq.state)?;
         rec.finish()
     }

@@ -78,12 +78,9 @@ impl Attention {
         let Workspace { inputs, normed, residual: x, attention: s, .. } = ws;
         let index = self.index(state)?;
         product::record(rec, "attn_q", &self.q, normed, &s.q_gate, n, Epilogue::Store)?;
-        product::record(rec, "attn_k", &self.k, normed, &s.k, n, Epilogue::Store)?;
-        product::record(rec, "attn_v", &self.v, normed, &s.v, n, Epilogue::Store)?;
-        for (b, y) in [(&self.q_bias, &s.q_gate), (&self.k_bias, &s.k), (&self.v_bias, &s.v)] {
-            if let Some(b) = b {
-                bias::record(rec, b, y, n)?;
-            }
+        self.project_keys(rec, step)?;
+        if let Some(b) = &self.q_bias {
+            bias::record(rec, b, &s.q_gate, n)?;
         }
         let rotation = Rotation { table: &inputs.rope, kind: config.rope.kind };
         let norm = |gamma| HeadNorm { gamma, eps: config.eps };
@@ -124,6 +121,36 @@ impl Attention {
             Some(b) => bias::record(rec, b, x, n),
             None => Ok(()),
         }
+    }
+
+    /// Only what later steps need of this one: its keys, values and index keys, to `state`.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn advance(
+        &self,
+        rec: &mut Recorder,
+        step: &Step<'_>,
+        state: &AttentionState,
+    ) -> Result<()> {
+        self.project_keys(rec, step)?;
+        if let Some(indexer) = &self.indexer {
+            indexer.project_keys(rec, step)?;
+        }
+        self.write(rec, step, state)
+    }
+
+    /// Keys and values, before norm and rope, to the workspace.
+    fn project_keys(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
+        let Step { ws: Workspace { normed, attention: s, .. }, n, .. } = *step;
+        product::record(rec, "attn_k", &self.k, normed, &s.k, n, Epilogue::Store)?;
+        product::record(rec, "attn_v", &self.v, normed, &s.v, n, Epilogue::Store)?;
+        for (b, y) in [(&self.k_bias, &s.k), (&self.v_bias, &s.v)] {
+            if let Some(b) = b {
+                bias::record(rec, b, y, n)?;
+            }
+        }
+        Ok(())
     }
 
     /// The keys, values and index keys that are in the workspace, to `state` at their positions.

@@ -86,6 +86,9 @@ impl Decoder {
         embed_rows::record(rec, &self.embedding, &inputs.tokens, x, n)?;
         for (il, (layer, state)) in self.layers.iter().zip(&state.layers).enumerate() {
             rms_norm::record(rec, x, &layer.mixer_norm, normed, n, config.eps)?;
+            if il + 1 == self.layers.len() && !step.read {
+                return layer.mixer.advance(rec, step, state);
+            }
             layer.mixer.record(rec, step, state)?;
             observe(rec, il, Part::Mixer);
             rms_norm::record(rec, x, &layer.ffn_norm, normed, n, config.eps)?;

@@ -43,6 +43,19 @@ impl Mixer {
         }
     }
 
+    /// Only advances `state`.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn advance(&self, rec: &mut Recorder, step: &Step<'_>, state: &LayerState) -> Result<()> {
+        match (self, state) {
+            (Self::Attention(block), LayerState::Attention(state)) => {
+                block.advance(rec, step, state)
+            }
+            _ => self.record(rec, step, state),
+        }
+    }
+
     /// What [`Attention::write`] does, in attention layers.
     ///
     /// # Errors

@@ -123,9 +123,15 @@ impl SequenceState {
     }
 
     /// Adds what the attention layers read for `n` tokens from position `first` on, in a step that
-    /// was `dense` ([`super::workspace::Step`]).
-    pub fn count_reads(&self, first: u32, n: u32, dense: bool, reads: &mut AttentionReads) {
-        for layer in &self.layers {
+    /// was `dense` or `read` as [`super::workspace::Step`] says: the last layer attends only if read.
+    pub fn count_reads(
+        &self,
+        first: u32,
+        n: u32,
+        (dense, read): (bool, bool),
+        reads: &mut AttentionReads,
+    ) {
+        for layer in &self.layers[..self.layers.len() - usize::from(!read)] {
             if let LayerState::Attention(AttentionState { kv, index }) = layer {
                 reads.add(kv, index.as_ref(), (first, n), dense);
             }

@@ -141,6 +141,8 @@ pub struct Step<'a> {
     pub span: Option<KvSpan>,
     /// Every token sees all before it: layers that select what they read need not do so.
     pub dense: bool,
+    /// Whether anyone reads what the last layer leaves: if not, it only advances its state.
+    pub read: bool,
 }
 
 impl<'a> Step<'a> {

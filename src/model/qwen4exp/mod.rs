@@ -112,6 +112,9 @@ impl Qwen4Exp {
                 layer.around_mixer.mix.norm(rec, step)?;
             }
             layer.around_mixer.read(rec, step)?;
+            if il + 1 == self.layers.len() && !step.read {
+                return layer.mixer.advance(rec, step, layer_state);
+            }
             layer.mixer.record(rec, step, layer_state)?;
             layer.around_mixer.write(rec, step, &layer.around_ffn.mix)?;
             observe(rec, il, Part::Mixer);

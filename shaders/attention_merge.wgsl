@@ -1,7 +1,8 @@
 // y[t][h] = sum_s e^(m_s - M) sums_s / sum_s e^(m_s - M) l_s, times sigmoid(gate) if there is
 // one: the splits' partial softmaxes (attention_decode, attention_prefill) into the output.
 // spec/architectures.md 1.3 steps 5 and 6. One workgroup a (query, head): reads 4 * splits
-// bytes, writes 4 bytes a value.
+// bytes, writes 4 bytes a value. Decoding has few workgroups and waits for loads: those of four
+// splits are under way together.
 
 #import shared/grid
 #if gate
@@ -40,20 +41,27 @@ fn main(
     let token = row / p.n_head;
     let head = row % p.n_head;
     let slot = token * p.splits * p.n_head + head;
+    let last = p.splits - 1u;
     var largest = state[slot].x;
-    for (var s = 1u; s < p.splits; s++) {
-        largest = max(largest, state[slot + s * p.n_head].x);
+    for (var s = 1u; s < p.splits; s += 4u) {
+        for (var k = 0u; k < 4u; k++) {
+            largest = max(largest, state[slot + min(s + k, last) * p.n_head].x);
+        }
     }
     for (var i = lane; i < p.head_dim; i += WG) {
         var total = 0.0;
         var sum = 0.0;
-        for (var s = 0u; s < p.splits; s++) {
-            let part = state[slot + s * p.n_head];
-            // The sums of an empty split were never written.
-            if part.y == 0.0 { continue; }
-            let weight = exp(part.x - largest);
-            total += weight * part.y;
-            sum += weight * sums[(slot + s * p.n_head) * p.head_dim + i];
+        for (var s = 0u; s < p.splits; s += 4u) {
+            for (var k = 0u; k < 4u; k++) {
+                let at = slot + min(s + k, last) * p.n_head;
+                let part = state[at];
+                let value = sums[at * p.head_dim + i];
+                // The sums of an empty split were never written.
+                let live = s + k < p.splits && part.y != 0.0;
+                let weight = select(0.0, exp(part.x - largest), live);
+                total += weight * part.y;
+                sum += select(0.0, weight * value, live);
+            }
         }
         var value = sum / total;
 #if gate

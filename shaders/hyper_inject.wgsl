@@ -1,6 +1,7 @@
 // x[t][c] += 2 sigmoid(w[t][c]) y[t], then n[t][c] = rms(x[t][c]) * gamma[c]
 // spec/architectures.md 4.5.1, 4.5.2: what a block made goes into every stream, and the streams are
-// normed for the block that follows. One workgroup a stream of a token; 20 bytes a value.
+// normed for the block that follows. One workgroup a stream of a token; 20 bytes a value. Decoding
+// has few rows and waits for loads: those of four values are under way together.
 
 #import shared/activation
 #import shared/grid
@@ -31,14 +32,32 @@ fn main(
     let weight = 2.0 * sigmoid(w[row]);
     let block = row / p.streams * p.width;
     var squares = 0.0;
-    for (var i = lane.local; i < p.width; i += WG) {
-        let v = x[row * p.width + i] + weight * y[block + i];
-        x[row * p.width + i] = v;
-        squares += v * v;
+    let last = p.width - 1u;
+    for (var i = lane.local; i < p.width; i += 4u * WG) {
+        var v: vec4<f32>;
+        for (var k = 0u; k < 4u; k++) {
+            let at = min(i + k * WG, last);
+            v[k] = x[row * p.width + at] + weight * y[block + at];
+        }
+        for (var k = 0u; k < 4u; k++) {
+            let at = i + k * WG;
+            if at < p.width {
+                x[row * p.width + at] = v[k];
+                squares += v[k] * v[k];
+            }
+        }
     }
     let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(p.width) + p.eps);
     let stream = row % p.streams * p.width;
-    for (var i = lane.local; i < p.width; i += WG) {
-        n[row * p.width + i] = x[row * p.width + i] * scale * gamma[stream + i];
+    for (var i = lane.local; i < p.width; i += 4u * WG) {
+        var normed: vec4<f32>;
+        for (var k = 0u; k < 4u; k++) {
+            let at = min(i + k * WG, last);
+            normed[k] = x[row * p.width + at] * scale * gamma[stream + at];
+        }
+        for (var k = 0u; k < 4u; k++) {
+            let at = i + k * WG;
+            if at < p.width { n[row * p.width + at] = normed[k]; }
+        }
     }
 }

@@ -1,6 +1,7 @@
 // y[row][i] = x[row][i] * rsqrt(mean_j(x[row][j]^2) + eps) * gamma[i]
 // spec/architectures.md 1.1. One workgroup a row; reads x twice (the second time from cache),
-// writes y once: 8 bytes and about 4 operations an element.
+// writes y once: 8 bytes and about 4 operations an element. Decoding has one row and waits for
+// loads: those of four values are under way together.
 //
 // Rows are `width` values, `stride_x` and `stride_y` apart, so that heads inside wider rows can be
 // normed in place of a copy: row r = (token t, head h), t = r / heads.
@@ -37,12 +38,24 @@ fn main(
     let out = row / p.heads * p.y_token + row % p.heads * p.y_head;
     let factor = row % p.heads * p.gamma_head;
     var squares = 0.0;
-    for (var i = lane.local; i < p.width; i += WG) {
-        let v = x[source + i];
-        squares += v * v;
+    let last = p.width - 1u;
+    for (var i = lane.local; i < p.width; i += 4u * WG) {
+        for (var k = 0u; k < 4u; k++) {
+            let at = i + k * WG;
+            let v = x[source + min(at, last)];
+            squares += select(0.0, v * v, at < p.width);
+        }
     }
     let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(p.width) + p.eps);
-    for (var i = lane.local; i < p.width; i += WG) {
-        y[out + i] = x[source + i] * scale * gamma[factor + i];
+    for (var i = lane.local; i < p.width; i += 4u * WG) {
+        var normed: vec4<f32>;
+        for (var k = 0u; k < 4u; k++) {
+            let at = min(i + k * WG, last);
+            normed[k] = x[source + at] * scale * gamma[factor + at];
+        }
+        for (var k = 0u; k < 4u; k++) {
+            let at = i + k * WG;
+            if at < p.width { y[out + at] = normed[k]; }
+        }
     }
 }

@@ -1,6 +1,7 @@
 // y[t][i] += sigmoid(sum_j g[j] * x[t][j]) * s[t][i]
 // spec/architectures.md 1.5 item 5: the shared expert's gate, one scalar a token. One workgroup a
-// token: 20 bytes and 5 operations a value.
+// token: 20 bytes and 5 operations a value. Decoding has one token and waits for loads: those of
+// four values are under way together.
 
 #import shared/grid
 #import shared/reduce
@@ -27,7 +28,23 @@ fn main(
     if token >= p.n { return; }
     let row = token * p.width;
     var dot = 0.0;
-    for (var i = lane.local; i < p.width; i += WG) { dot += g[i] * x[row + i]; }
+    let last = p.width - 1u;
+    for (var i = lane.local; i < p.width; i += 4u * WG) {
+        for (var k = 0u; k < 4u; k++) {
+            let at = i + k * WG;
+            dot += select(0.0, g[min(at, last)] * x[row + min(at, last)], at < p.width);
+        }
+    }
     let gate = sigmoid(workgroup_sum(dot, lane));
-    for (var i = lane.local; i < p.width; i += WG) { y[row + i] += gate * s[row + i]; }
+    for (var i = lane.local; i < p.width; i += 4u * WG) {
+        var gated: vec4<f32>;
+        for (var k = 0u; k < 4u; k++) {
+            let at = row + min(i + k * WG, last);
+            gated[k] = y[at] + gate * s[at];
+        }
+        for (var k = 0u; k < 4u; k++) {
+            let at = i + k * WG;
+            if at < p.width { y[row + at] = gated[k]; }
+        }
+    }
 }

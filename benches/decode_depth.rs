@@ -9,7 +9,7 @@
 use std::{path::PathBuf, time::Instant};
 
 use clap::Parser;
-use engine::{Engine, EngineOptions, Result, demo, sequence::Sequence};
+use engine::{Engine, EngineOptions, Result, demo, kv::AttentionReads, sequence::Sequence};
 
 /// Decode rate by depth.
 #[derive(Parser)]
@@ -48,10 +48,11 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A sequence at a depth, and the seconds a token of its samples.
+/// A sequence at a depth, what its tokens read, and the seconds a token of its samples.
 struct Depth {
     depth: u32,
     seq: Sequence,
+    reads: AttentionReads,
     seconds: Vec<f64>,
 }
 
@@ -60,8 +61,10 @@ fn measure(engine: &mut Engine, arguments: &Arguments) -> Result<()> {
     for &depth in &arguments.depths {
         let mut seq = engine.new_sequence()?;
         engine.synthetic_history(&mut seq, depth)?;
+        let before = *engine.attention_reads();
         decode(engine, &mut seq, arguments.tokens)?;
-        depths.push(Depth { depth, seq, seconds: Vec::new() });
+        let reads = engine.attention_reads().since(&before);
+        depths.push(Depth { depth, seq, reads, seconds: Vec::new() });
     }
     for _ in 0..arguments.rounds {
         for Depth { seq, seconds, .. } in &mut depths {
@@ -70,15 +73,18 @@ fn measure(engine: &mut Engine, arguments: &Arguments) -> Result<()> {
     }
     // A depth of at least 4096 is past the budget of every model.
     let base = depths.iter().position(|d| d.depth >= 4096).unwrap_or_default();
-    for Depth { depth, seq, seconds } in &depths {
+    for Depth { depth, seq, reads, seconds } in &depths {
         let ratios = seconds.iter().zip(&depths[base].seconds).map(|(a, b)| a / b);
         let [slow, median, fast] = spread(seconds.iter().map(|s| 1.0 / s));
         let [low, ratio, high] = spread(ratios);
         println!(
             "  at {depth:7}: {median:8.2} tok/s ({slow:.2} to {fast:.2}), time {ratio:.3} \
-             ({low:.3} to {high:.3}) of that at {}, {} dispatches",
+             ({low:.3} to {high:.3}) of that at {}, {} dispatches, {} bytes of keys and values, {} \
+             of pooled keys",
             depths[base].depth,
             seq.dispatches_per_token().unwrap_or_default(),
+            reads.kv_bytes / u64::from(arguments.tokens),
+            reads.pooled_bytes / u64::from(arguments.tokens),
         );
     }
     Ok(())

@@ -19,7 +19,9 @@ use crate::{
     shader::Variant,
 };
 
-/// Workgroups that gather rows.
+/// Rows that a workgroup gathers of a segment, if all lie there.
+const ROWS: u32 = 8;
+/// Workgroups that fill a device.
 const WORKGROUPS: u32 = 256;
 
 /// Room for the keys and values that one query attends to; any number of layers and recordings
@@ -113,10 +115,11 @@ fn gather(
     if gathered.k.size() < needed || gathered.v.size() < needed {
         return Err(Error::Shader(format!("sparse_attention: no room for {needed} bytes of rows")));
     }
+    let groups = (shape.budget + shape.ratio).div_ceil(ROWS).min(WORKGROUPS);
     let row = |ty: KvType| (ty.bytes(values) / 16) as u32;
     for segment in step.segments("sparse_attention", 1, 0..step.span.to)? {
         let params = Params {
-            groups: WORKGROUPS,
+            groups,
             shift: shape.ratio.ilog2(),
             most: shape.most(),
             segment_first: segment.first,
@@ -133,7 +136,7 @@ fn gather(
             (&gathered.v).into(),
             (&gathered.last).into(),
         ];
-        let grid = Grid::Flat(WORKGROUPS.into());
+        let grid = Grid::Flat(groups.into());
         rec.dispatch("sparse_gather", &Variant::new("sparse_gather"), &bindings, &params, grid)?;
     }
     Ok(())

@@ -196,6 +196,7 @@ fn wrong_values_are_named() {
         ("attention.indexer.head_count", 0u32.into(), &["0"]),
         ("attention.indexer.key_length", 32u32.into(), &["32", "64"]),
         ("attention.indexer.top_k", 3u32.into(), &["3", "4"]),
+        ("attention.indexer.top_k", u32::MAX.into(), &["4294967295", "1048576"]),
         ("attention.compress_ratios", (&[4i32; 47][..]).into(), &["47 entries", "48 layers"]),
         ("attention.compress_ratios", (&[4i32; 48][..]).into(), &["layer 0", "no attention"]),
         ("attention.compress_ratios", (&uneven[..]).into(), &["differs", "4", "8"]),

@@ -79,6 +79,7 @@ const MAX_LOW_RANK: u32 = 1 << 16;
 const MAX_HEADS: u32 = 64;
 const MAX_HEAD_DIM: u32 = 512;
 const MAX_RATIO: u32 = 64;
+const MAX_BUDGET: u32 = 1 << 20;
 const MAX_ROW_WIDTH: u32 = 1 << 14;
 const MAX_CONV_KERNEL: u32 = 16;
 const MAX_NGRAM: u32 = 8;
@@ -116,7 +117,7 @@ fn indexer(keys: &Keys, layers: &mut [LayerKind], n_rot: u32) -> Result<Indexer>
         return Err(keys.error(WIDTH, &format!("is {head_dim}, less than the {n_rot} that rotate")));
     }
     let ratio = ratio(keys, layers)?;
-    let budget = keys.count(BUDGET, u32::MAX)?;
+    let budget = keys.count(BUDGET, MAX_BUDGET)?;
     if budget < ratio {
         return Err(keys.error(BUDGET, &format!("is {budget}, less than a block of {ratio}")));
     }

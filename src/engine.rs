@@ -175,7 +175,9 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] when memory is short.
     pub fn new_sequence(&self) -> Result<Sequence> {
-        Sequence::new(&self.gpu, &self.config, self.cache.0, self.cache.1)
+        let seq = Sequence::new(&self.gpu, &self.config, self.cache.0, self.cache.1)?;
+        seq.state.clear(&self.gpu);
+        Ok(seq)
     }
 
     /// Empties `seq`; its buffers are kept.

@@ -30,6 +30,7 @@
 //! | [`ops`] | one file per op: validate, choose variant and workgroups, record; tests beside it |
 //! | [`kv`] | keys, values and index keys in segments |
 //! | [`model`] | configuration, weights, state, the forward pass as a list of ops |
+//! | [`plan`] | every byte by kind and heap, before anything is loaded |
 //! | [`ngram`] | rows of the n-gram embedding: hashing, reading the table |
 //! | [`demo`] | the model that is part of the program |
 //! | [`engine`] | steps of sequences: prefill, decode, logits |
@@ -60,6 +61,7 @@ pub mod kv;
 pub mod model;
 pub mod ngram;
 pub mod ops;
+pub mod plan;
 pub mod quant;
 pub mod sample;
 pub mod selftest;

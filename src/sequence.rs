@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    gpu::{Buf, Gpu, Recording},
+    gpu::{Buf, Memory, Recording},
     kv::{KvSpan, KvType},
     model::{self, ModelConfig, SequenceState},
     ops::Tensor,
@@ -52,7 +52,12 @@ impl Checkpoint {
 }
 
 impl Sequence {
-    pub(crate) fn new(gpu: &Gpu, config: &ModelConfig, k: KvType, v: KvType) -> Result<Self> {
+    pub(crate) fn new(
+        gpu: &dyn Memory,
+        config: &ModelConfig,
+        k: KvType,
+        v: KvType,
+    ) -> Result<Self> {
         Ok(Self {
             tokens: Vec::new(),
             state: SequenceState::new(gpu, config, k, v)?,

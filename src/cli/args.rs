@@ -191,7 +191,7 @@ fn parse_layers(text: &str) -> std::result::Result<u32, String> {
 
 /// Where an n-gram table is.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum NgramStorage {
+pub(crate) enum NgramStorage {
     Disk,
     Ram,
 }
@@ -207,7 +207,7 @@ impl From<NgramStorage> for Storage {
 
 /// Which memory keys and values go to.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum KvHostArg {
+pub(crate) enum KvHostArg {
     Auto,
     On,
     Off,
@@ -243,7 +243,7 @@ impl CacheArgs {
 
 /// Number format of cached keys or values.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum CacheType {
+pub(crate) enum CacheType {
     F16,
     F32,
 }

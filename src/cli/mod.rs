@@ -12,6 +12,7 @@ mod interrupt;
 mod logging;
 mod logits;
 mod output;
+mod plan;
 mod progress;
 mod prompt;
 mod report;
@@ -48,6 +49,8 @@ enum Command {
     Chat(run::RunArgs),
     /// Write the logits of a token list to a safetensors file
     Logits(logits::LogitsArgs),
+    /// Show what would go where in memory, and the longest context that fits, without loading
+    Plan(plan::PlanArgs),
     /// List the adapters, and which one would be used and why
     Devices(devices::DevicesArgs),
     /// Find out whether a device and its driver compute correctly
@@ -67,6 +70,7 @@ impl Command {
             Self::Run(args) => run::run(&args),
             Self::Chat(args) => run::chat(&args),
             Self::Logits(args) => logits::run(&args),
+            Self::Plan(args) => plan::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Selftest(args) => selftest::run(&args),
             Self::Inspect(args) => inspect::run(&args),

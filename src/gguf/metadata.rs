@@ -24,6 +24,15 @@ impl Metadata {
         Self { file: file.to_owned(), ..Self::default() }
     }
 
+    /// These pairs, the first of each key; errors call their source `name`.
+    pub fn from_pairs(name: &str, pairs: impl IntoIterator<Item = (String, Value)>) -> Self {
+        let mut metadata = Self::new(Path::new(name));
+        for (key, value) in pairs {
+            metadata.insert(&key, value);
+        }
+        metadata
+    }
+
     /// Appends a pair; false, and nothing changed, if the key is there already.
     pub(super) fn insert(&mut self, key: &str, value: Value) -> bool {
         if self.by_key.contains_key(key) {

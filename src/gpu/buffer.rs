@@ -1,5 +1,7 @@
 //! Buffers and the account of what they hold: every byte belongs to a heap and a kind.
 
+use super::Caps;
+use crate::{Error, Result};
 use serde::Serialize;
 use std::sync::{
     Arc,
@@ -92,7 +94,9 @@ pub struct Buf(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    raw: wgpu::Buffer,
+    /// None: only planned.
+    raw: Option<wgpu::Buffer>,
+    size: u64,
     heap: Heap,
     kind: MemoryKind,
     account: Arc<Account>,
@@ -100,18 +104,19 @@ struct Inner {
 
 impl Buf {
     pub(super) fn new(
-        raw: wgpu::Buffer,
+        raw: Option<wgpu::Buffer>,
+        size: u64,
         heap: Heap,
         kind: MemoryKind,
         account: Arc<Account>,
     ) -> Self {
-        account.entry(heap, kind).fetch_add(raw.size(), Ordering::Relaxed);
-        Self(Arc::new(Inner { raw, heap, kind, account }))
+        account.entry(heap, kind).fetch_add(size, Ordering::Relaxed);
+        Self(Arc::new(Inner { raw, size, heap, kind, account }))
     }
 
     /// Size in bytes.
     pub fn size(&self) -> u64 {
-        self.0.raw.size()
+        self.0.size
     }
 
     /// The memory it lies in.
@@ -119,14 +124,33 @@ impl Buf {
         self.0.heap
     }
 
-    pub(super) fn raw(&self) -> &wgpu::Buffer {
-        &self.0.raw
+    /// The buffer itself.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when it is only planned.
+    pub(super) fn raw(&self) -> Result<&wgpu::Buffer> {
+        self.0.raw.as_ref().ok_or_else(|| Error::Device("a buffer is only planned".into()))
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
         let entry = self.account.entry(self.heap, self.kind);
-        entry.fetch_sub(self.raw.size(), Ordering::Relaxed);
+        entry.fetch_sub(self.size, Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a storage buffer that holds `bytes` and can be bound as a whole.
+///
+/// # Errors
+/// [`Error::Device`] naming `label` when it exceeds the binding limit.
+pub(super) fn size_of(label: &str, bytes: u64, caps: &Caps) -> Result<u64> {
+    let size = bytes.max(16).next_multiple_of(16);
+    match size > caps.max_binding {
+        true => Err(Error::Device(format!(
+            "{label} needs {size} bytes in one binding, the limit is {}",
+            caps.max_binding
+        ))),
+        false => Ok(size),
     }
 }

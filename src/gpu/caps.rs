@@ -21,6 +21,23 @@ pub struct Caps {
     pub max_workgroups: u32,
 }
 
+impl Caps {
+    /// Those of a GPU of these days, for plans of machines that are not at hand.
+    pub fn usual() -> Self {
+        Self {
+            subgroup: true,
+            host_buffers: true,
+            timestamps: true,
+            // spec/kv-offload.md 8.
+            max_binding: (1 << 31) - 16,
+            max_storage_buffers: 64,
+            max_invocations: 1024,
+            max_workgroup_memory: 32 << 10,
+            max_workgroups: 65_535,
+        }
+    }
+}
+
 /// Ways to make a device poorer than it is, so that tests on any machine cover poor ones.
 #[derive(Clone, Debug, Default)]
 pub struct Restrictions {

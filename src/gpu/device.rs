@@ -2,7 +2,7 @@
 
 use super::{
     AdapterReport, Buf, Caps, Heap, Kernel, MemoryKind, MemoryReport, Restrictions, adapter,
-    buffer::Account,
+    buffer::{Account, size_of},
 };
 use crate::{Error, Result, shader::Variant};
 use std::{
@@ -174,13 +174,7 @@ impl Gpu {
     /// [`Error::Device`] when it exceeds the binding limit, memory is short or the device reads
     /// no host memory in place; `label` is named.
     pub fn alloc_in(&self, heap: Heap, label: &str, bytes: u64, kind: MemoryKind) -> Result<Buf> {
-        let size = bytes.max(16).next_multiple_of(16);
-        if size > self.caps().max_binding {
-            return Err(Error::Device(format!(
-                "{label} needs {size} bytes in one binding, the limit is {}",
-                self.caps().max_binding
-            )));
-        }
+        let size = size_of(label, bytes, self.caps())?;
         let mut usage = wgpu::BufferUsages::STORAGE
             | wgpu::BufferUsages::COPY_SRC
             | wgpu::BufferUsages::COPY_DST;
@@ -241,7 +235,7 @@ impl Gpu {
         }
         self.check()?;
         self.0.buffers.fetch_add(1, Ordering::Relaxed);
-        Ok(Buf::new(raw, heap, kind, self.0.account.clone()))
+        Ok(Buf::new(Some(raw), size, heap, kind, self.0.account.clone()))
     }
 
     /// Writes `data` (a multiple of 4 bytes) at `offset`, before anything submitted later. Waits
@@ -250,8 +244,9 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`] when the device has failed.
     pub fn upload(&self, buf: &Buf, offset: u64, data: &[u8]) -> Result<()> {
+        let raw = buf.raw()?;
         for (i, part) in data.chunks(UPLOAD_PART).enumerate() {
-            self.0.queue.write_buffer(buf.raw(), offset + (i * UPLOAD_PART) as u64, part);
+            self.0.queue.write_buffer(raw, offset + (i * UPLOAD_PART) as u64, part);
             let staged = self.0.staged.fetch_add(part.len() as u64, Ordering::Relaxed);
             if staged + part.len() as u64 >= UPLOAD_PART as u64 {
                 self.0.staged.store(0, Ordering::Relaxed);
@@ -262,17 +257,20 @@ impl Gpu {
         self.check()
     }
 
-    /// Fills `buf` with zeros, before anything submitted later.
+    /// Fills `buf` with zeros, before anything submitted later; nothing if it is only planned.
     pub fn zero(&self, buf: &Buf) {
+        let Ok(raw) = buf.raw() else { return };
         let mut encoder = self.0.device.create_command_encoder(&Default::default());
-        encoder.clear_buffer(buf.raw(), 0, None);
+        encoder.clear_buffer(raw, 0, None);
         self.0.queue.submit([encoder.finish()]);
     }
 
-    /// Copies all of `from` to `to` (same size), before anything submitted later.
+    /// Copies all of `from` to `to` (same size), before anything submitted later; nothing if one is
+    /// only planned.
     pub fn copy(&self, from: &Buf, to: &Buf) {
+        let (Ok(source), Ok(target)) = (from.raw(), to.raw()) else { return };
         let mut encoder = self.0.device.create_command_encoder(&Default::default());
-        encoder.copy_buffer_to_buffer(from.raw(), 0, to.raw(), 0, from.size());
+        encoder.copy_buffer_to_buffer(source, 0, target, 0, from.size());
         self.0.queue.submit([encoder.finish()]);
     }
 

@@ -67,10 +67,11 @@ impl Clock {
     }
 
     pub(super) fn resolve(&mut self, encoder: &mut wgpu::CommandEncoder) {
+        let Ok(buffer) = self.buffer.raw() else { return };
         for (i, set) in (0..).zip(&self.sets) {
             let count = (self.marks - i * SET).min(SET);
             let offset = u64::from(i * SET) * BYTES;
-            encoder.resolve_query_set(set, 0..count, self.buffer.raw(), offset);
+            encoder.resolve_query_set(set, 0..count, buffer, offset);
         }
     }
 

@@ -118,18 +118,13 @@ impl Recorder {
         let dims = grid.dims(max).ok_or_else(|| {
             Error::Shader(format!("{op}: {grid:?} does not fit {max} workgroups a dimension"))
         })?;
-        let entries: Vec<_> = bindings
-            .iter()
-            .enumerate()
-            .map(|(i, b)| wgpu::BindGroupEntry {
-                binding: i as u32,
-                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: b.buf.raw(),
-                    offset: b.offset,
-                    size: std::num::NonZeroU64::new(b.size),
-                }),
-            })
-            .collect();
+        let mut entries = Vec::with_capacity(bindings.len());
+        for (binding, b) in (0..).zip(bindings) {
+            let (buffer, size) = (b.buf.raw()?, std::num::NonZeroU64::new(b.size));
+            let range = wgpu::BufferBinding { buffer, offset: b.offset, size };
+            let resource = wgpu::BindingResource::Buffer(range);
+            entries.push(wgpu::BindGroupEntry { binding, resource });
+        }
         let inner = self.gpu.inner();
         let bind_group = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(op),
@@ -176,7 +171,7 @@ impl Recorder {
             entries: &[wgpu::BindGroupEntry {
                 binding: 0,
                 resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: arena.raw(),
+                    buffer: arena.raw()?,
                     offset: 0,
                     size: std::num::NonZeroU64::new(PARAM_SLOT),
                 }),

@@ -107,16 +107,17 @@ impl Readback {
         if bytes > self.staging.size() || offset + bytes > buf.size() {
             return Err(Error::Device(format!("cannot read {bytes} bytes at {offset}")));
         }
+        let (source, staging) = (buf.raw()?, self.staging.raw()?);
         let mut encoder = gpu.inner().device.create_command_encoder(&Default::default());
-        encoder.copy_buffer_to_buffer(buf.raw(), offset, self.staging.raw(), 0, bytes);
+        encoder.copy_buffer_to_buffer(source, offset, staging, 0, bytes);
         let submission = gpu.inner().queue.submit([encoder.finish()]);
         gpu.check()?;
-        let slice = self.staging.raw().slice(..bytes);
+        let slice = staging.slice(..bytes);
         slice.map_async(wgpu::MapMode::Read, |_| ());
         gpu.wait(Some(submission))?;
         let failed = |e: &dyn std::fmt::Display| Error::Device(format!("reading failed: {e}"));
         out.copy_from_slice(&slice.get_mapped_range().map_err(|e| failed(&e))?);
-        self.staging.raw().unmap();
+        staging.unmap();
         Ok(())
     }
 }
@@ -138,7 +139,9 @@ fn encode(encoder: &mut wgpu::CommandEncoder, recording: &Recording, part: &[Com
 /// Encodes `run` if it is a copy.
 fn copy_run(encoder: &mut wgpu::CommandEncoder, run: &[Command]) -> bool {
     let [Command::Copy { from, from_offset, to, to_offset, bytes }] = run else { return false };
-    encoder.copy_buffer_to_buffer(from.raw(), *from_offset, to.raw(), *to_offset, *bytes);
+    if let (Ok(from), Ok(to)) = (from.raw(), to.raw()) {
+        encoder.copy_buffer_to_buffer(from, *from_offset, to, *to_offset, *bytes);
+    }
     true
 }
 

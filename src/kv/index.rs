@@ -5,7 +5,7 @@
 use super::{KvLayer, KvSpan, KvType, layer::bound};
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, MemoryKind},
+    gpu::{Buf, Memory, MemoryKind},
 };
 
 /// Blocks of a tile of pooled keys: of each eight values of a key, those of the tile's blocks lie
@@ -138,7 +138,7 @@ impl IndexLayer {
     /// # Errors
     /// [`Error::Device`] when a segment's keys exceed one binding or memory is short (what was
     /// added before stays).
-    pub fn follow(&mut self, gpu: &Gpu, kv: &KvLayer) -> Result<()> {
+    pub fn follow(&mut self, gpu: &dyn Memory, kv: &KvLayer) -> Result<()> {
         for segment in &kv.segments()[self.segments.len()..] {
             let (first, tokens) = (segment.first, segment.tokens);
             if !first.is_multiple_of(self.shape.ratio) {

@@ -3,12 +3,15 @@
 use super::KvType;
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, Heap, MemoryKind},
+    gpu::{Buf, Heap, Memory, MemoryKind},
 };
 
 /// Tokens of the first segment, where the context is not shorter. Each later one doubles the
 /// capacity, so that at most half of the memory waits for use and a deep context is few segments.
 const FIRST: u32 = 4096;
+
+/// All segments of a sequence together hold its context, rounded up to a multiple of this.
+pub const GRAIN: u32 = 256;
 
 /// Bytes of the largest segment's keys or values: a new segment is filled with zeros inside a
 /// step, which has to stay short.
@@ -114,7 +117,7 @@ impl KvLayer {
     /// [`Error::Model`] for a head size that is not a multiple of 8 within 8 to 512 or no heads;
     /// [`Error::Device`] when a binding does not hold one token.
     pub fn new(
-        gpu: &Gpu,
+        gpu: &dyn Memory,
         n_kv: u32,
         head_dim: u32,
         k_type: KvType,
@@ -163,7 +166,10 @@ impl KvLayer {
         if first >= tokens {
             return Ok(None);
         }
-        let useful = (context - first).checked_next_power_of_two().unwrap_or(self.largest);
+        let rest = context - first;
+        // The power of two that the rest fills, and for the last tokens one that holds them.
+        let filled = 1 << rest.checked_next_multiple_of(GRAIN).unwrap_or(rest).ilog2();
+        let useful = rest.checked_next_power_of_two().unwrap_or(self.largest).min(filled);
         let tokens = first.max(self.first).min(self.largest).min(useful);
         Ok(Some(Cut { first, tokens }))
     }
@@ -172,7 +178,7 @@ impl KvLayer {
     ///
     /// # Errors
     /// [`Error::Device`] when memory is short; the cache is as before.
-    pub fn grow(&mut self, gpu: &Gpu, cut: Cut, heap: Heap) -> Result<()> {
+    pub fn grow(&mut self, gpu: &dyn Memory, cut: Cut, heap: Heap) -> Result<()> {
         let values = u64::from(cut.tokens) * u64::from(self.n_kv) * u64::from(self.head_dim);
         let alloc = |label, ty: KvType| gpu.alloc_in(heap, label, ty.bytes(values), MemoryKind::Kv);
         let (k, v) = (alloc("keys", self.k_type)?, alloc("values", self.v_type)?);
@@ -184,7 +190,13 @@ impl KvLayer {
     ///
     /// # Errors
     /// As there; what was added before stays.
-    pub fn ensure(&mut self, gpu: &Gpu, tokens: u32, context: u32, heap: Heap) -> Result<()> {
+    pub fn ensure(
+        &mut self,
+        gpu: &dyn Memory,
+        tokens: u32,
+        context: u32,
+        heap: Heap,
+    ) -> Result<()> {
         while let Some(cut) = self.missing(tokens, context)? {
             self.grow(gpu, cut, heap)?;
         }

@@ -9,6 +9,6 @@ mod reads;
 
 pub use index::{IndexLayer, IndexSegment, IndexShape, IndexStep};
 pub use kv_type::KvType;
-pub use layer::{Cut, KvLayer, KvSegment, KvSpan, KvStep};
+pub use layer::{Cut, GRAIN, KvLayer, KvSegment, KvSpan, KvStep};
 pub use placement::{KvHost, Placement};
 pub use reads::AttentionReads;

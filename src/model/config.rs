@@ -7,7 +7,7 @@ use super::keys::Keys;
 use super::qwen4exp::{Ngram, Qwen4ExpConfig};
 use super::rope::{Rope, RopeScaling, Yarn};
 use crate::Result;
-use crate::gguf::{Gguf, OneOrMany, Strings};
+use crate::gguf::{Gguf, Metadata, OneOrMany, Strings};
 
 /// The geometry of a model: all that its forward pass needs besides the weights.
 ///
@@ -139,14 +139,22 @@ impl ModelConfig {
         self.qwen4exp.as_ref().map_or(1, |c| c.streams)
     }
 
-    /// Reads and checks the configuration.
+    /// Reads and checks the configuration of a file.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
+        Self::read(gguf.metadata(), &|name| gguf.tensor(name).map(|t| t.dims[1]))
+    }
+
+    /// Reads and checks the configuration. `rows` gives dimension 1 of tensors that are at hand.
     ///
     /// # Errors
     /// An architecture we do not run, or a key that is missing, mistyped, out of range, or at
     /// odds with another one; the error names it.
-    pub fn from_gguf(gguf: &Gguf) -> Result<Self> {
-        let arch = Arch::from_name(gguf.metadata().require("general.architecture")?)?;
-        let keys = Keys::new(gguf.metadata(), arch);
+    pub fn read(metadata: &Metadata, rows: &dyn Fn(&str) -> Option<u64>) -> Result<Self> {
+        let arch = Arch::from_name(metadata.require("general.architecture")?)?;
+        let keys = Keys::new(metadata, arch);
         let n_block = keys.count("block_count", MAX_BLOCKS)?;
         let n_mtp = match arch.is_hybrid() {
             true => keys.optional("nextn_predict_layers")?.unwrap_or(0),
@@ -174,7 +182,7 @@ impl ModelConfig {
         let scale = keys.float("attention.scale")?.filter(|&scale| scale != 0.0);
         let rope = rope(&keys, head_dim, context_length)?;
         let qwen4exp = match arch.has_streams() {
-            true => Some(Qwen4ExpConfig::read(&keys, gguf, &mut layers, rope.n_rot)?),
+            true => Some(Qwen4ExpConfig::read(&keys, rows, &mut layers, rope.n_rot)?),
             false => None,
         };
         Ok(Self {
@@ -182,7 +190,7 @@ impl ModelConfig {
             n_layer,
             n_mtp,
             n_embd,
-            n_vocab: n_vocab(&keys, gguf)?,
+            n_vocab: n_vocab(&keys, rows("token_embd.weight"))?,
             n_head,
             n_kv,
             head_dim,
@@ -237,10 +245,9 @@ fn head_dim(keys: &Keys, n_embd: u32, n_head: u32) -> Result<u32> {
 }
 
 /// The key, else the rows of the embedding, else the tokens; no fewer than there are tokens.
-fn n_vocab(keys: &Keys, gguf: &Gguf) -> Result<u32> {
+fn n_vocab(keys: &Keys, rows: Option<u64>) -> Result<u32> {
     const TOKENS: &str = "tokenizer.ggml.tokens";
     let tokens = keys.metadata.optional::<&Strings>(TOKENS)?.map(|t| t.len() as u64);
-    let rows = gguf.tensor("token_embd.weight").map(|t| t.dims[1]);
     let n_vocab = match keys.optional_count("vocab_size", u32::MAX)? {
         Some(n) => n,
         None => rows

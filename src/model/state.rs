@@ -3,7 +3,7 @@
 use super::config::{LayerKind, ModelConfig};
 use crate::{
     Result,
-    gpu::{Gpu, MemoryKind},
+    gpu::{Gpu, Memory, MemoryKind},
     kv::{AttentionReads, IndexLayer, KvLayer, KvSpan, KvType, Placement},
     ops::Tensor,
 };
@@ -51,11 +51,11 @@ pub struct SequenceState {
 pub struct Checkpoint(Vec<Tensor>);
 
 impl SequenceState {
-    /// The state before the first token.
+    /// Room for a state; [`Self::clear`] makes it the one before the first token.
     ///
     /// # Errors
     /// [`crate::Error::Device`] when memory is short.
-    pub fn new(gpu: &Gpu, config: &ModelConfig, k: KvType, v: KvType) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, config: &ModelConfig, k: KvType, v: KvType) -> Result<Self> {
         let extra = config.qwen4exp.as_ref();
         let layer = |kind: &LayerKind| match (kind, &config.gdn) {
             (LayerKind::Recurrent, Some(g)) => Ok(LayerState::Recurrent(RecurrentState {
@@ -74,9 +74,7 @@ impl SequenceState {
             .ngram()
             .map(|g| state_tensor(gpu, g.tail(), config.n_streams() * config.n_embd))
             .transpose()?;
-        let state = Self { layers, ngram_tail };
-        state.clear(gpu);
-        Ok(state)
+        Ok(Self { layers, ngram_tail })
     }
 
     /// Makes room for `n` more tokens from position `first` on, of at most `context`, and returns
@@ -86,7 +84,7 @@ impl SequenceState {
     /// [`crate::Error::Device`] when memory is short; the state is still whole.
     pub fn reserve(
         &mut self,
-        gpu: &Gpu,
+        gpu: &dyn Memory,
         first: u32,
         n: u32,
         context: u32,
@@ -96,7 +94,11 @@ impl SequenceState {
         for layer in &mut self.layers {
             if let LayerState::Attention(AttentionState { kv, index }) = layer {
                 let raw_key = index.as_ref().map_or(0, |index| index.bytes(1));
-                while let Some(cut) = kv.missing(first + n, context)? {
+                loop {
+                    if let Some(index) = index {
+                        index.follow(gpu, kv)?;
+                    }
+                    let Some(cut) = kv.missing(first + n, context)? else { break };
                     let bytes = u64::from(cut.tokens) * (kv.bytes_per_token() + raw_key);
                     let heap = placement.heap(&gpu.memory(), bytes)?;
                     match (kv.grow(gpu, cut, heap), placement.instead_of(heap)) {
@@ -104,13 +106,19 @@ impl SequenceState {
                         (grown, _) => grown?,
                     }
                 }
-                if let Some(index) = index {
-                    index.follow(gpu, kv)?;
-                }
                 span = Some(kv.span(first, n)?);
             }
         }
         Ok(span)
+    }
+
+    /// Tokens there is room for; without attention layers any number.
+    pub fn capacity(&self) -> u32 {
+        let capacity = |layer: &LayerState| match layer {
+            LayerState::Attention(state) => state.kv.capacity(),
+            LayerState::Recurrent(_) => u32::MAX,
+        };
+        self.layers.iter().map(capacity).min().unwrap_or(u32::MAX)
     }
 
     /// All of the part of fixed size.
@@ -176,7 +184,7 @@ impl SequenceState {
     }
 }
 
-fn state_tensor(gpu: &Gpu, rows: u32, width: u32) -> Result<Tensor> {
+fn state_tensor(gpu: &dyn Memory, rows: u32, width: u32) -> Result<Tensor> {
     let bytes = u64::from(rows) * u64::from(width) * 4;
     Ok(Tensor { buf: gpu.alloc("recurrent state", bytes, MemoryKind::State)?, rows, width })
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, MemoryKind},
+    gpu::{Buf, Memory, MemoryKind},
     kv::KvSpan,
     ops::{
         Routing, Tensor, attention::AttentionScratch, experts::ExpertScratch,
@@ -189,7 +189,7 @@ impl Workspace {
     ///
     /// # Errors
     /// [`crate::Error::Device`] when memory is short or even one row exceeds a binding.
-    pub fn new(gpu: &Gpu, config: &ModelConfig, rows: u32, context: u32) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, config: &ModelConfig, rows: u32, context: u32) -> Result<Self> {
         let widest = u64::from(widest_row(config)) * 4;
         let fitting = (gpu.caps().max_binding / widest).clamp(1, u64::from(rows));
         let rows = fitting as u32;

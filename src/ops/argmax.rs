@@ -3,7 +3,7 @@
 use super::Tensor;
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
     shader::Variant,
 };
 
@@ -24,7 +24,7 @@ struct Params {
 ///
 /// # Errors
 /// [`Error::Device`] when memory is short.
-pub fn buffer(gpu: &Gpu) -> Result<Buf> {
+pub fn buffer(gpu: &dyn Memory) -> Result<Buf> {
     gpu.alloc("choice", BYTES * (1 + u64::from(PARTS)), MemoryKind::Scratch)
 }
 

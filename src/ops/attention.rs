@@ -8,7 +8,7 @@
 use super::{Tensor, reduction_width, top_blocks::Selection};
 use crate::{
     Error, Result,
-    gpu::{Bind, Caps, Gpu, Grid, Recorder},
+    gpu::{Bind, Caps, Grid, Memory, Recorder},
     kv::{IndexShape, KvLayer, KvStep},
     shader::Variant,
 };
@@ -36,7 +36,7 @@ impl AttentionScratch {
     ///
     /// # Errors
     /// [`Error::Device`] when memory is short.
-    pub fn new(gpu: &Gpu, n_head: u32, head_dim: u32, max_n: u32) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, n_head: u32, head_dim: u32, max_n: u32) -> Result<Self> {
         let row = u64::from(n_head) * u64::from(head_dim) * 4;
         let fit = u32::try_from(gpu.caps().max_binding / row.max(1)).unwrap_or(SLOTS);
         let slots = SLOTS.min(max_n.max(WORKGROUPS)).min(fit).max(1);

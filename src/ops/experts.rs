@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
     shader::Variant,
 };
 
@@ -57,7 +57,7 @@ impl ExpertScratch {
     /// # Errors
     /// [`Error::Device`] when one token exceeds a binding or memory is short.
     pub fn new(
-        gpu: &Gpu,
+        gpu: &dyn Memory,
         max_n: u32,
         k: u32,
         n_expert: u32,

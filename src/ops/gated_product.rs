@@ -8,6 +8,7 @@ use super::{
 use crate::{
     Error, Result,
     gpu::{Gpu, Recorder},
+    quant::BlockType,
 };
 
 /// The gate and up projections of a gated FFN, or of a stack of experts. Where both are stored the
@@ -21,6 +22,12 @@ enum Kind {
     Merged(Matrix),
     /// Of different types.
     Apart { gate: Matrix, up: Matrix },
+}
+
+/// What the matrices are made from.
+enum Shapes {
+    Merged(Shape),
+    Apart(Shape, Shape),
 }
 
 impl GateUp {
@@ -39,18 +46,44 @@ impl GateUp {
     ) -> Result<Self> {
         gate.check(label, n_in, n_ff, n_expert)?;
         up.check(label, n_in, n_ff, n_expert)?;
-        if gate.ty == up.ty {
-            let rows = |row: u32| {
-                if row.is_multiple_of(2) { gate.row(row / 2, n_ff) } else { up.row(row / 2, n_ff) }
-            };
-            let shape = Shape { ty: gate.ty, n_in, n_out: 2 * n_ff, n_expert, together: 2 };
-            return Ok(Self(Kind::Merged(shape.upload(gpu, label, &rows)?)));
-        }
-        let apart = |source: Source<'_>| {
-            let shape = Shape { ty: source.ty, n_in, n_out: n_ff, n_expert, together: 1 };
-            shape.upload(gpu, label, &|row| source.row(row, n_ff))
+        let row = |row: u32| {
+            if row.is_multiple_of(2) { gate.row(row / 2, n_ff) } else { up.row(row / 2, n_ff) }
         };
-        Ok(Self(Kind::Apart { gate: apart(gate)?, up: apart(up)? }))
+        Ok(Self(match Self::shapes([gate.ty, up.ty], n_in, n_ff, n_expert) {
+            Shapes::Merged(both) => Kind::Merged(both.upload(gpu, label, &row)?),
+            Shapes::Apart(first, second) => Kind::Apart {
+                gate: first.upload(gpu, label, &|row| gate.row(row, n_ff))?,
+                up: second.upload(gpu, label, &|row| up.row(row, n_ff))?,
+            },
+        }))
+    }
+
+    /// The matrices that are made of a pair of types `ty`.
+    fn shapes(ty: [BlockType; 2], n_in: u32, n_ff: u32, n_expert: u32) -> Shapes {
+        let [gate, up] = ty;
+        let shape = |ty, n_out, together| Shape { ty, n_in, n_out, n_expert, together };
+        match gate == up {
+            true => Shapes::Merged(shape(gate, 2 * n_ff, 2)),
+            false => Shapes::Apart(shape(gate, n_ff, 1), shape(up, n_ff, 1)),
+        }
+    }
+
+    /// Bytes on a device, of a pair of types `ty`.
+    ///
+    /// # Errors
+    /// As of [`Matrix::upload`], but for memory.
+    pub(crate) fn planned_bytes(
+        label: &str,
+        ty: [BlockType; 2],
+        [n_in, n_ff, n_expert]: [u32; 3],
+        max_binding: u64,
+    ) -> Result<u64> {
+        match Self::shapes(ty, n_in, n_ff, n_expert) {
+            Shapes::Merged(both) => both.bytes(label, max_binding),
+            Shapes::Apart(gate, up) => {
+                Ok(gate.bytes(label, max_binding)? + up.bytes(label, max_binding)?)
+            }
+        }
     }
 
     /// Bytes on the device.

@@ -125,13 +125,13 @@ impl<'a> Source<'a> {
 }
 
 /// What [`Matrix`] is made from.
-pub(super) struct Shape {
-    pub(super) ty: BlockType,
-    pub(super) n_in: u32,
-    pub(super) n_out: u32,
-    pub(super) n_expert: u32,
+pub(crate) struct Shape {
+    pub(crate) ty: BlockType,
+    pub(crate) n_in: u32,
+    pub(crate) n_out: u32,
+    pub(crate) n_expert: u32,
     /// Rows that must stay in one part: parts hold multiples of it.
-    pub(super) together: u32,
+    pub(crate) together: u32,
 }
 
 impl Shape {
@@ -141,7 +141,32 @@ impl Shape {
         label: &str,
         row: &dyn Fn(u32) -> &'a [u8],
     ) -> Result<Matrix> {
-        let Self { ty, n_in, n_out, n_expert, together } = self;
+        let (planes, ranges) = self.parts(label, gpu.caps().max_binding)?;
+        let Self { ty, n_in, n_out, n_expert, .. } = self;
+        let row_blocks = planes.row_blocks(n_in);
+        let mut parts = Vec::new();
+        for range in ranges {
+            let (first_row, rows) = (range.start, range.len() as u32);
+            let buf = upload_part(gpu, label, planes, row_blocks, range, row)?;
+            parts.push(MatrixPart { buf, first_row, rows });
+        }
+        Ok(Matrix { ty, n_in, n_out, n_expert, parts, planes })
+    }
+
+    /// Bytes on a device.
+    ///
+    /// # Errors
+    /// As of [`Matrix::upload`], but for memory.
+    pub(crate) fn bytes(&self, label: &str, max_binding: u64) -> Result<u64> {
+        let (planes, ranges) = self.parts(label, max_binding)?;
+        let row_blocks = u64::from(planes.row_blocks(self.n_in));
+        let blocks = ranges.iter().map(|rows| rows.len() as u64 * row_blocks);
+        Ok(blocks.map(|blocks| planes.offsets(blocks).1).sum())
+    }
+
+    /// The layout, and the rows of every part.
+    fn parts(&self, label: &str, max_binding: u64) -> Result<(&'static Planes, Vec<Range<u32>>)> {
+        let &Self { ty, n_in, n_out, n_expert, together } = self;
         let planes = ty
             .planes()
             .ok_or_else(|| Error::Model(format!("{label}: weights of type {ty} do not run yet")))?;
@@ -150,22 +175,15 @@ impl Shape {
             Error::Model(format!("{label}: {n_expert} x {n_out} rows of {n_in} weights"))
         })?;
         let row_blocks = planes.row_blocks(n_in);
-        let step = rows_a_binding(planes, row_blocks, gpu.caps().max_binding) / together * together;
+        let step = rows_a_binding(planes, row_blocks, max_binding) / together * together;
         if step == 0 {
             return Err(Error::Device(format!(
-                "{label}: one row needs {} bytes in one binding, the limit is {}",
+                "{label}: one row needs {} bytes in one binding, the limit is {max_binding}",
                 planes.offsets((row_blocks * together).into()).1,
-                gpu.caps().max_binding
             )));
         }
-        let mut parts = Vec::new();
-        for first_row in (0..rows).step_by(step as usize) {
-            let part = first_row..rows.min(first_row + step);
-            let rows = part.len() as u32;
-            let buf = upload_part(gpu, label, planes, row_blocks, part, row)?;
-            parts.push(MatrixPart { buf, first_row, rows });
-        }
-        Ok(Matrix { ty, n_in, n_out, n_expert, parts, planes })
+        let part = |first: u32| first..rows.min(first.saturating_add(step));
+        Ok((planes, (0..rows).step_by(step as usize).map(part).collect()))
     }
 }
 

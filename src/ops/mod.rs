@@ -16,7 +16,7 @@ pub mod hyper_mix;
 pub mod index_scores;
 pub mod index_write;
 pub mod kv_write;
-mod matrix;
+pub(crate) mod matrix;
 pub mod ple_gate;
 pub mod product;
 pub mod qk_rope;

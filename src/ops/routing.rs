@@ -3,7 +3,7 @@
 use super::{Tensor, reduction_width};
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
     shader::Variant,
 };
 
@@ -21,7 +21,7 @@ impl Routing {
     ///
     /// # Errors
     /// [`Error::Device`] when it exceeds a binding or memory is short.
-    pub fn new(gpu: &Gpu, max_n: u32, k: u32) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, max_n: u32, k: u32) -> Result<Self> {
         let bytes = u64::from(max_n) * u64::from(k) * 4;
         let ids = gpu.alloc("expert ids", bytes, MemoryKind::Scratch)?;
         Ok(Self { ids, weights: Tensor::scratch(gpu, "expert weights", max_n, k)? })

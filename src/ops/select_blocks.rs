@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Result,
-    gpu::{Buf, Gpu, MemoryKind, Recorder},
+    gpu::{Buf, Memory, MemoryKind, Recorder},
     kv::{IndexShape, IndexStep},
 };
 
@@ -30,12 +30,12 @@ impl SelectScratch {
     ///
     /// # Errors
     /// [`crate::Error::Device`] when the scores of one query exceed a binding or memory is short.
-    pub fn new(gpu: &Gpu, shape: IndexShape, rows: u32, context: u32) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, shape: IndexShape, rows: u32, context: u32) -> Result<Self> {
         Self::with_scores(gpu, shape, rows, context, SCORES)
     }
 
     fn with_scores(
-        gpu: &Gpu,
+        gpu: &dyn Memory,
         shape: IndexShape,
         rows: u32,
         context: u32,

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
     kv::{IndexShape, KvSegment, KvSpan, KvStep, KvType},
     shader::Variant,
 };
@@ -40,7 +40,7 @@ impl GatherScratch {
     ///
     /// # Errors
     /// [`Error::Device`] when they exceed a binding or memory is short.
-    pub fn new(gpu: &Gpu, shape: IndexShape, n_kv: u32, head_dim: u32) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, shape: IndexShape, n_kv: u32, head_dim: u32) -> Result<Self> {
         let tokens = shape.budget + shape.ratio;
         let values = u64::from(tokens) * u64::from(n_kv) * u64::from(head_dim);
         let alloc = |label, bytes| gpu.alloc(label, bytes, MemoryKind::Scratch);

@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, MemoryKind},
+    gpu::{Buf, Gpu, Memory, MemoryKind},
 };
 
 /// A buffer of `rows` rows of `width` f32 values, dense. A step uses the first rows it needs.
@@ -21,7 +21,7 @@ impl Tensor {
     ///
     /// # Errors
     /// [`Error::Device`] when it exceeds a binding or memory is short.
-    pub fn scratch(gpu: &Gpu, label: &str, rows: u32, width: u32) -> Result<Self> {
+    pub fn scratch(gpu: &dyn Memory, label: &str, rows: u32, width: u32) -> Result<Self> {
         let bytes = u64::from(rows) * u64::from(width) * 4;
         Ok(Self { buf: gpu.alloc(label, bytes, MemoryKind::Scratch)?, rows, width })
     }

@@ -3,7 +3,7 @@
 
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
     kv::IndexShape,
     shader::Variant,
 };
@@ -25,7 +25,7 @@ impl Selection {
     ///
     /// # Errors
     /// [`Error::Device`] when it exceeds a binding or memory is short.
-    pub fn new(gpu: &Gpu, shape: IndexShape, rows: u32) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, shape: IndexShape, rows: u32) -> Result<Self> {
         let most = shape.most();
         let bytes = u64::from(rows) * u64::from(most) * 4;
         let blocks = gpu.alloc("selected blocks", bytes, MemoryKind::Scratch)?;
@@ -54,7 +54,7 @@ impl TopScratch {
     ///
     /// # Errors
     /// [`Error::Device`] when it exceeds a binding or memory is short.
-    pub fn new(gpu: &Gpu, shape: IndexShape, n: u32, scores: u64) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, shape: IndexShape, n: u32, scores: u64) -> Result<Self> {
         let most = shape.most();
         // Every query leaves `most` of each whole chunk and of one that is not whole.
         let chunks = scores / u64::from(chunk(most)) + u64::from(n);

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use crate::{
     Result,
-    gguf::Gguf,
     kv::IndexShape,
     model::{config::LayerKind, keys::Keys},
     ngram::{HashParams, NgramHash, TABLE},
@@ -91,7 +90,7 @@ impl Qwen4ExpConfig {
     /// [`LayerKind::SparseAttention`]. The first `n_rot` values of an indexer's head rotate.
     pub(in crate::model) fn read(
         keys: &Keys,
-        gguf: &Gguf,
+        rows: &dyn Fn(&str) -> Option<u64>,
         layers: &mut [LayerKind],
         n_rot: u32,
     ) -> Result<Self> {
@@ -104,7 +103,7 @@ impl Qwen4ExpConfig {
             streams,
             low_rank: keys.count("hyper_connection.low_rank", MAX_LOW_RANK)?,
             indexer: indexer(keys, layers, n_rot)?,
-            ngram: ngram(keys, gguf, layers)?,
+            ngram: ngram(keys, rows(TABLE), layers)?,
         })
     }
 }
@@ -167,7 +166,7 @@ fn ratio(keys: &Keys, layers: &mut [LayerKind]) -> Result<u32> {
     Ok(common.unwrap_or(USUAL_RATIO))
 }
 
-fn ngram(keys: &Keys, gguf: &Gguf, layers: &[LayerKind]) -> Result<Option<Ngram>> {
+fn ngram(keys: &Keys, rows: Option<u64>, layers: &[LayerKind]) -> Result<Option<Ngram>> {
     const LAYERS: &str = "ple.layers";
     let layer = match keys.optional::<Vec<u32>>(LAYERS)?.as_deref() {
         None => return Ok(None),
@@ -191,7 +190,7 @@ fn ngram(keys: &Keys, gguf: &Gguf, layers: &[LayerKind]) -> Result<Option<Ngram>
     })?;
     let reach = hash.table_rows();
     // A missing table is found with the other tensors.
-    let rows = gguf.tensor(TABLE).map_or(reach, |t| t.dims[1]);
+    let rows = rows.unwrap_or(reach);
     let table_rows = u32::try_from(rows).ok().filter(|_| rows >= reach).ok_or_else(|| {
         let fault = format!("reach row {reach}, but the n-gram table has {rows} rows");
         keys.error("ple.head_vocab_sizes", &fault)

@@ -4,7 +4,7 @@
 use super::{GatedDelta, Heads, Inputs, step};
 use crate::{
     Result,
-    gpu::{Buf, Gpu, Grid, MemoryKind, Recorder},
+    gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
     ops::Tensor,
     shader::Variant,
 };
@@ -35,7 +35,7 @@ impl GatedDeltaScratch {
     ///
     /// # Errors
     /// [`crate::Error::Device`] when memory is short.
-    pub fn new(gpu: &Gpu, shape: &GatedDelta, max_n: u32) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, shape: &GatedDelta, max_n: u32) -> Result<Self> {
         let values = |chunks: u32, columns: u32| {
             u64::from(shape.value_heads) * u64::from(chunks) * u64::from(columns) * 4
         };

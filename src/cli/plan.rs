@@ -1,0 +1,149 @@
+//! `engine plan`: what would go where, before anything is loaded or downloaded.
+
+use clap::Args;
+use engine::{
+    Result, demo,
+    gpu::{AdapterMemory, Caps},
+    plan::{Bandwidth, Choices, Context, HeapSize, Heaps, Model, Plan, Weights},
+};
+
+use super::{
+    args::{CacheType, DeviceArgs, KvHostArg, NgramStorage, parse_bytes},
+    output,
+};
+
+/// Flags of `engine plan`.
+#[derive(Args, Debug)]
+pub(super) struct PlanArgs {
+    /// GGUF file, of which only the header is read, or the name of a well-known model [default:
+    /// the demo model]
+    #[arg(short, long, value_name = "FILE|NAME", env = "LLAMA_ARG_MODEL")]
+    model: Option<String>,
+    #[command(flatten)]
+    device: DeviceArgs,
+    /// Tokens of one sequence; 0: as many as the model was trained for; max: as many as fit
+    #[arg(short, long, value_name = "N|max", default_value = "0", value_parser = parse_context)]
+    #[arg(env = "LLAMA_ARG_CTX_SIZE")]
+    ctx_size: Context,
+    /// Sequences side by side
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1024))]
+    parallel: u32,
+    /// Most prompt tokens processed at once
+    #[arg(long, value_name = "N", default_value_t = 512, env = "LLAMA_ARG_UBATCH")]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    ubatch_size: u32,
+    /// Number format of cached keys
+    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_K")]
+    cache_type_k: CacheType,
+    /// Number format of cached values
+    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_V")]
+    cache_type_v: CacheType,
+    /// Which memory keys and values go to: the device's and then the host's, the host's, or the
+    /// device's only
+    #[arg(long, value_enum, default_value_t = KvHostArg::Auto, value_name = "WHERE")]
+    kv_host: KvHostArg,
+    /// Bytes through which a prompt streams keys and values that lie in host memory
+    #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
+    kv_staging: u64,
+    /// Layers, from the first, whose experts are in host memory
+    #[arg(long, value_name = "N|all", default_value = "0", value_parser = parse_layers)]
+    experts_host: u32,
+    /// Where rows of an n-gram table are read from: the file, or memory that holds all of it
+    #[arg(long, value_enum, default_value_t = NgramStorage::Disk, value_name = "WHERE")]
+    ngram: NgramStorage,
+    /// With a name: the type of the weights, or the size of the file [default: Q4_K_M]
+    #[arg(long, value_name = "TYPE|BYTES", value_parser = parse_weights)]
+    weights: Option<Weights>,
+    /// Bytes of device memory, of another machine say; with K, M or G behind the number, of 1024
+    /// [default: what this machine's device has]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    device_memory: Option<u64>,
+    /// Bytes of host memory, likewise
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    host_memory: Option<u64>,
+    /// What the device reads from its own memory, in GB (10^9 bytes) a second
+    #[arg(long, value_name = "GB/S", value_parser = parse_rate)]
+    device_bandwidth: Option<f64>,
+    /// What the device reads from host memory, likewise
+    #[arg(long, value_name = "GB/S", value_parser = parse_rate)]
+    bus_bandwidth: Option<f64>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the plan; then it is an error if it does not fit, so that a script can tell.
+pub(super) fn run(args: &PlanArgs) -> Result<()> {
+    let model = match &args.model {
+        None => Model::of_file(&demo::open()?, "the demo model")?,
+        Some(model) => Model::find(model, args.weights)?,
+    };
+    let (caps, heaps) = args.machine()?;
+    let plan = Plan::new(&model, &args.choices(), &caps, &heaps)?;
+    match args.json {
+        true => output::json(&plan)?,
+        false => output::result(&plan)?,
+    }
+    plan.check()
+}
+
+impl PlanArgs {
+    fn choices(&self) -> Choices {
+        Choices {
+            context: self.ctx_size,
+            sequences: self.parallel,
+            cache_k: self.cache_type_k.into(),
+            cache_v: self.cache_type_v.into(),
+            kv_host: self.kv_host.into(),
+            kv_staging: self.kv_staging,
+            chunk: self.ubatch_size,
+            experts_host: self.experts_host,
+            ngram: self.ngram.into(),
+            bandwidth: Bandwidth { device: self.device_bandwidth, bus: self.bus_bandwidth },
+        }
+    }
+
+    /// Another machine if both sizes are given and no device is named, else this one.
+    fn machine(&self) -> Result<(Caps, Heaps)> {
+        match (self.device_memory, self.host_memory, &self.device.device) {
+            (Some(device), Some(host), None) => {
+                let device = HeapSize::device(device, "given");
+                Ok((Caps::usual(), Heaps::apart(device, HeapSize::host(host, "given"))))
+            }
+            (device, host, select) => {
+                let adapter = AdapterMemory::find(select.as_deref())?;
+                let heaps = Heaps::of(&adapter, device, host)?;
+                Ok((adapter.caps, heaps))
+            }
+        }
+    }
+}
+
+fn parse_context(text: &str) -> std::result::Result<Context, String> {
+    match text {
+        "max" => Ok(Context::Max),
+        "0" => Ok(Context::Trained),
+        _ => text.parse().map(Context::Tokens).map_err(|_| "expected a number or max".into()),
+    }
+}
+
+fn parse_layers(text: &str) -> std::result::Result<u32, String> {
+    match text {
+        "all" => Ok(u32::MAX),
+        _ => text.parse().map_err(|_| "expected a number or all".into()),
+    }
+}
+
+fn parse_weights(text: &str) -> std::result::Result<Weights, String> {
+    match parse_bytes(text) {
+        Ok(bytes) => Ok(Weights::Bytes(bytes)),
+        Err(_) => text.parse::<Weights>().map_err(|e| e.to_string()),
+    }
+}
+
+/// Bytes a second.
+fn parse_rate(text: &str) -> std::result::Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
+    rate.map(|rate| rate * 1e9).ok_or_else(|| "expected a number above 0".into())
+}

@@ -1,0 +1,342 @@
+//! `engine plan`: the reference values of spec/kv-offload.md 7.1, and plans against what engines
+//! really allocate.
+
+mod common;
+
+use common::{devices::as_it_is, edited::Temporary, expected::fixtures};
+use engine::{
+    Engine, EngineOptions, Gguf, Result, demo,
+    gguf::{Metadata, TensorInfo, write::Writer},
+    gpu::{Caps, DeviceOptions, MemoryReport, Restrictions},
+    kv::{KvHost, KvType},
+    model::{ModelConfig, tensors::expected_tensors},
+    ngram::Storage,
+    plan::{Bandwidth, Choices, Context, HeapSize, Heaps, Model, Plan, Weights},
+    quant::BlockType,
+};
+use std::{
+    collections::HashMap,
+    io::Write,
+    ops::ControlFlow,
+    process::{Command, Stdio},
+};
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+
+fn choices(context: u32, kv_host: KvHost) -> Choices {
+    Choices {
+        context: Context::Tokens(context),
+        sequences: 1,
+        cache_k: KvType::F16,
+        cache_v: KvType::F16,
+        kv_host,
+        kv_staging: 32 * MIB,
+        chunk: 512,
+        experts_host: 0,
+        ngram: Storage::Disk,
+        bandwidth: Bandwidth::default(),
+    }
+}
+
+/// A plan of a machine of a TiB of each memory.
+fn plan(model: &str, choices: &Choices) -> Plan {
+    let model = Model::find(model, None).unwrap();
+    let heaps = Heaps::apart(HeapSize::device(1 << 40, ""), HeapSize::host(1 << 40, ""));
+    Plan::new(&model, choices, &Caps::usual(), &heaps).unwrap()
+}
+
+/// The status of `engine plan ARGS --json`, what it printed and what it said.
+fn command(args: &[&str]) -> (i32, serde_json::Value, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engine"));
+    let output =
+        command.arg("plan").args(args).arg("--json").stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    let plan = serde_json::from_slice(&output.stdout).unwrap_or_default();
+    (output.status.code().unwrap(), plan, said)
+}
+
+#[test]
+fn table_a_and_the_families() {
+    for (model, bytes) in [
+        ("llama-3-8b", 131_072),
+        ("Qwen3-8B", 147_456),
+        ("Qwen3-30B-A3B", 98_304),
+        ("Qwen3-Next-80B-A3B", 24_576),
+        ("Qwen3.5-0.8B", 12_288),
+        ("Qwen3.5-4B", 32_768),
+        ("Qwen3.5-9B", 32_768),
+        ("Qwen3.5-27B", 65_536),
+        ("Qwen3.8-27B", 65_536),
+        ("Qwen3.5-35B-A3B", 20_480),
+        ("Qwen3.5-122B-A10B", 24_576),
+        ("Qwen3.5-397B-A17B", 30_720),
+        ("Qwen3.8-Flash-Next", 24_576 + 3840),
+    ] {
+        let found = plan(model, &choices(4096, KvHost::Off)).bytes_per_token;
+        assert_eq!((found.total, found.device, found.host), (bytes, bytes, 0), "{model}");
+        assert_eq!((found.k, found.k + found.v), (found.v, found.kv), "{model}");
+    }
+    for (context, mib) in
+        [(4096, 512), (16_384, 2048), (32_768, 4096), (65_536, 8192), (131_072, 16_384)]
+    {
+        let found = plan("Llama-3-8B", &choices(context, KvHost::Auto));
+        assert_eq!(found.bytes.kv, mib * MIB);
+        assert_eq!(found.bytes.recurrent, 0);
+    }
+}
+
+#[test]
+fn table_b() {
+    for (context, mib) in
+        [(4096, 80), (32_768, 640), (65_536, 1280), (131_072, 2560), (262_144, 5120)]
+    {
+        let found = plan("Qwen3.6-35B-A3B", &choices(context, KvHost::Auto));
+        assert_eq!((found.bytes_per_token.total, found.bytes.kv), (20_480, mib * MIB));
+        assert_eq!(found.bytes.recurrent, 65_863_680);
+    }
+    let slots = Choices { sequences: 4, ..choices(4096, KvHost::Auto) };
+    let found = plan("Qwen3.5-35B-A3B", &slots);
+    assert_eq!((found.bytes.recurrent, found.bytes.kv), (263_454_720, 4 * 80 * MIB));
+    // Both halves of the cache on the host cost the bus, all of it at every token.
+    let bandwidth = Bandwidth { device: Some(1e15), bus: Some(26.5e9) };
+    let host = Choices { bandwidth, ..choices(131_072, KvHost::On) };
+    let reads = plan("Qwen3.5-35B-A3B", &host).read_per_token;
+    let last = reads.last().unwrap();
+    assert_eq!((last.depth, last.kv), (131_072, 131_072 * 20_480));
+    assert!((last.ms.unwrap() - 101.3).abs() < 0.1, "{last:?}");
+}
+
+#[test]
+fn table_c() {
+    let flash = |choices: &Choices| plan("Qwen3.8-Flash-Next", choices);
+    let found = flash(&choices(1 << 20, KvHost::On));
+    let token = found.bytes_per_token;
+    assert_eq!(
+        (token.k, token.v, token.index_raw, token.index_pooled),
+        (12_288, 12_288, 3072, 768)
+    );
+    assert_eq!((token.host, token.device, token.total), (27_648, 768, 28_416));
+    for tokens in [1 << 20, 3 << 20] {
+        let found = flash(&choices(tokens, KvHost::On));
+        let mi = u64::from(tokens >> 20);
+        assert_eq!(found.heaps[1].planned, mi * 27 * GIB);
+        assert_eq!(found.bytes.index_pooled, mi * 768 * MIB);
+        assert_eq!(found.bytes.kv + found.bytes.index_raw, mi * 27 * GIB);
+    }
+    assert_eq!(found.bytes.recurrent, 118_038_528);
+    assert_eq!(found.bytes.staging, 32 * MIB);
+    let bandwidth = Bandwidth { device: Some(835e9), bus: Some(26.5e9) };
+    let reads = flash(&Choices { bandwidth, ..choices(1_000_000, KvHost::On) }).read_per_token;
+    let last = reads.last().unwrap();
+    assert_eq!((last.kv, last.index_pooled), (48 * MIB, 768_000_000));
+    let on_device = (last.total - last.kv) as f64 / 835e9;
+    // 1.90 ms for the 48 MiB.
+    assert!((last.ms.unwrap() / 1e3 - on_device - 0.0019).abs() < 5e-6, "{last:?}");
+}
+
+/// C4: 6.33 GiB free for keys and values of everything hold 239,104 tokens, and all of it really
+/// fits.
+#[test]
+fn the_longest_context_is_that_of_the_formula() {
+    let model = Model::find("qwen3.8-flash-next", None).unwrap();
+    let known = plan("qwen3.8-flash-next", &choices(239_104, KvHost::Off));
+    let fixed = known.heaps[0].planned - 239_104 * 28_416;
+    let free = (6.33 * GIB as f64) as u64;
+    let mut device = HeapSize::device(200 * GIB, "");
+    device.size = fixed + free + device.reserve;
+    let heaps = Heaps::apart(device, HeapSize::host(64 * GIB, ""));
+    let most = |wish| {
+        let choices = Choices { context: Context::Max, ..choices(0, wish) };
+        Plan::new(&model, &choices, &Caps::usual(), &heaps).unwrap()
+    };
+    let found = most(KvHost::Off);
+    assert_eq!((found.max_context, found.context), (239_104, 239_104));
+    assert!(found.fits && found.check().is_ok());
+    assert_eq!(found.bytes.kv + found.bytes.index_raw + found.bytes.index_pooled, 239_104 * 28_416);
+    // On the host 60.8 GiB are free, on the device 6.33 GiB for 768 bytes a token.
+    let tokens = (64 * GIB - heaps.host.reserve) / 27_648;
+    assert_eq!(u64::from(most(KvHost::On).max_context), tokens / 256 * 256);
+    // Both together hold more than either: what is on the host leaves 768 bytes on the device.
+    let both = most(KvHost::Auto);
+    let sum = tokens + (free - 768 * tokens) / 28_416;
+    let found = u64::from(both.max_context);
+    assert!(found <= sum && found > sum - sum / 50, "{found} of {sum}");
+    assert!(both.heaps[1].planned > 0 && both.fits);
+    let next = choices(both.max_context + 256, KvHost::Auto);
+    assert!(!Plan::new(&model, &next, &Caps::usual(), &heaps).unwrap().fits);
+}
+
+#[test]
+fn weights_are_what_is_said() {
+    let read = |name: &str, weights| {
+        let model = Model::find(name, Some(weights)).unwrap();
+        let heaps = Heaps::apart(HeapSize::device(1 << 40, ""), HeapSize::host(1 << 40, ""));
+        Plan::new(&model, &choices(4096, KvHost::Off), &Caps::usual(), &heaps).unwrap()
+    };
+    let weights = "q4_0".parse().unwrap();
+    // performance.md 3: 1.66 GB a token.
+    let found = read("Qwen3.6-35B-A3B", weights).read_per_token[0].weights as f64;
+    // Routers and the like are never quantised.
+    assert!((1.66e9..1.76e9).contains(&found), "{found}");
+    let found = read("Qwen3.6-35B-A3B", "Q8_0".parse().unwrap()).bytes.weights_device as f64;
+    // spec/gguf.md 5, a file of 35.19 GiB with a draft block of a 40th of the layers.
+    assert!((found / (35.19 * GIB as f64) - 40.0 / 41.0).abs() < 0.02, "{found}");
+    let found = read("Qwen3.8-Flash-Next", Weights::Bytes(100 * GIB)).bytes;
+    assert_eq!(found.ngram_table, 320_001_536 * 90);
+    let all = found.ngram_table + found.weights_device;
+    assert!(all.abs_diff(100 * GIB) < 64 * MIB, "{all}");
+    let choices = Choices { experts_host: 24, ..choices(4096, KvHost::Off) };
+    let half = plan("Qwen3.8-Flash-Next", &choices).bytes;
+    let none = plan("Qwen3.8-Flash-Next", &Choices { experts_host: 0, ..choices }).bytes;
+    assert_eq!(half.weights_device + half.weights_host, none.weights_device);
+    assert!(half.weights_host > none.weights_device / 3 && none.weights_host == 0);
+}
+
+#[test]
+fn the_command_prints_a_plan_or_says_what_is_wrong() {
+    let machine = ["--device-memory", "24G", "--host-memory", "128G"];
+    let with = |args: &[&'static str]| [args, &machine].concat();
+    let (status, plan, _) = command(&with(&["-m", "QWEN3.5-35b-a3b", "-c", "65536"]));
+    assert_eq!(status, 0);
+    for key in
+        ["bytes_per_token", "bytes", "heaps", "max_context", "read_per_token", "fits", "notes"]
+    {
+        assert!(!plan[key].is_null(), "{key}: {plan}");
+    }
+    assert_eq!(plan["bytes"]["kv"], 1280 * MIB);
+    assert_eq!(plan["heaps"][0]["size"], 24 * GIB);
+    assert_eq!(plan["fits"], true);
+    let (status, plan, said) = command(&with(&["-m", "Qwen3.8-Flash-Next"]));
+    assert_eq!((status, &plan["fits"], &plan["max_context"]), (1, &false.into(), &0.into()));
+    assert!(said.contains("does not fit") && said.lines().count() == 1, "{said}");
+    let (status, _, said) = command(&with(&["-m", "no-such-model"]));
+    assert!(status == 2 && said.contains("Qwen3.8-Flash-Next, Qwen3-8B"), "{said}");
+    let (status, _, said) = command(&with(&["-m", "Qwen3-8B", "--weights", "q9"]));
+    assert!(status == 2 && said.contains("Q4_K_M"), "{said}");
+    // This machine: where its figures are from is said.
+    let (status, plan, said) = command(&["-m", "Qwen3.5-0.8B", "-c", "4096"]);
+    assert!(status == 0 || said.contains("does not fit"), "{said}");
+    assert!(plan["heaps"][0]["source"].as_str().is_some_and(|s| !s.is_empty()));
+}
+
+/// What an engine has allocated once its context is full.
+fn allocated(gguf: &Gguf, options: &EngineOptions) -> Result<(MemoryReport, Caps)> {
+    let mut engine = Engine::from_gguf(gguf, options, &mut |_, _| ())?;
+    let mut seq = engine.new_sequence()?;
+    engine.synthetic_history(&mut seq, engine.context())?;
+    Ok((engine.memory(), engine.gpu().caps().clone()))
+}
+
+/// Plans `gguf` and loads it, and compares by kind and heap.
+fn compare(name: &str, gguf: &Gguf, device: DeviceOptions, kv_host: KvHost, context: u32) {
+    let options = EngineOptions { device, kv_host, context: Some(context), ..Default::default() };
+    let (found, caps) = match allocated(gguf, &options) {
+        Ok(found) => found,
+        Err(e) if kv_host == KvHost::On => {
+            assert!(e.to_string().contains("host memory"), "{e}");
+            return;
+        }
+        Err(e) => panic!("{name}: {e}"),
+    };
+    let model = Model::of_file(gguf, name).unwrap();
+    let heaps = Heaps::apart(HeapSize::device(4 * GIB, ""), HeapSize::host(4 * GIB, ""));
+    let choices = Choices { kv_staging: 0, ..choices(context, kv_host) };
+    let plan = Plan::new(&model, &choices, &caps, &heaps).unwrap();
+    let (b, d, h) = (plan.bytes, found.device, found.host);
+    assert_eq!(b.weights_device, d.weights, "{name}");
+    assert_eq!((b.kv, b.index_raw), (d.kv + h.kv, d.index_raw + h.index_raw), "{name}");
+    assert_eq!((b.index_pooled, b.recurrent), (d.index_pooled, d.state), "{name}");
+    assert_eq!(plan.heaps[1].planned, h.total, "{name}");
+    let (planned, there) = (plan.heaps[0].planned as f64, d.total as f64);
+    assert!((planned / there - 1.0).abs() < 0.02, "{name}: {planned} planned, {there} allocated");
+}
+
+/// Steps as well, which have recordings.
+#[test]
+fn what_steps_add_is_planned() {
+    let gguf = Gguf::open(fixtures().join("models/tiny-qwen4exp.gguf")).unwrap();
+    let options = EngineOptions { device: as_it_is(), ..EngineOptions::default() };
+    let mut engine = Engine::from_gguf(&gguf, &options, &mut |_, _| ()).unwrap();
+    let mut seq = engine.new_sequence().unwrap();
+    engine.prefill(&mut seq, &[7; 512], &mut |_| ControlFlow::Continue(())).unwrap();
+    engine.decode(&mut seq, 1).unwrap();
+    let model = Model::of_file(&gguf, "").unwrap();
+    let heaps = Heaps::apart(HeapSize::device(1 << 40, ""), HeapSize::host(1 << 40, ""));
+    let choices = choices(engine.context(), KvHost::Auto);
+    let plan = Plan::new(&model, &choices, engine.gpu().caps(), &heaps).unwrap();
+    let found = engine.memory().device;
+    let (planned, there) = (plan.bytes.workspace as f64, (found.scratch + found.staging) as f64);
+    assert!((planned / there - 1.0).abs() < 0.02, "{planned} planned, {there} allocated");
+}
+
+/// The fixtures and the demo model, all on the device.
+#[test]
+fn plans_are_what_engines_allocate() {
+    for file in std::fs::read_dir(fixtures().join("models")).unwrap() {
+        let path = file.unwrap().path();
+        let gguf = Gguf::open(&path).unwrap();
+        compare(&path.display().to_string(), &gguf, as_it_is(), KvHost::Auto, 10_000);
+    }
+    compare("demo", &demo::open().unwrap(), as_it_is(), KvHost::Auto, 50_000);
+}
+
+/// Matrices and caches in many parts, the cache on the host.
+#[test]
+fn plans_of_a_poor_device_are_right_too() {
+    let restrict = Restrictions { max_binding: Some(256 << 10), ..Restrictions::default() };
+    let poor = DeviceOptions { restrict, ..as_it_is() };
+    for name in ["tiny-qwen4exp", "tiny-qwen35moe", "tiny-llama"] {
+        let gguf = Gguf::open(fixtures().join(format!("models/{name}.gguf"))).unwrap();
+        compare(name, &gguf, poor.clone(), KvHost::On, 5000);
+    }
+}
+
+/// A model of more than 2 GiB, all zeros, with the vocabulary of a fixture.
+fn two_gib() -> Temporary {
+    let fixture = Gguf::open(fixtures().join("models/tiny-qwen3.gguf")).unwrap();
+    let pairs = fixture.metadata().iter().map(|(key, value)| (key.to_owned(), value.clone()));
+    let mut pairs: HashMap<_, _> = pairs.collect();
+    for (key, value) in [
+        ("block_count", 34_u32),
+        ("embedding_length", 2048),
+        ("feed_forward_length", 8192),
+        ("attention.head_count", 16),
+        ("attention.head_count_kv", 4),
+        ("attention.key_length", 128),
+        ("attention.value_length", 128),
+        ("rope.dimension_count", 128),
+    ] {
+        pairs.insert(format!("qwen3.{key}"), value.into());
+    }
+    let mut writer = Writer::default();
+    for (key, value) in &pairs {
+        writer.set(key, value.clone());
+    }
+    let config = ModelConfig::read(&Metadata::from_pairs("2 GiB", pairs), &|_| None).unwrap();
+    for spec in expected_tensors(&config, |_| false) {
+        let (ty, n) = if spec.dims[1] > 1 { (BlockType::Q8_0, 2) } else { (BlockType::F32, 1) };
+        writer.tensor(&spec.name, ty, &spec.dims[..n]);
+    }
+    let file = Temporary::new();
+    let zeros = vec![0; 1 << 20];
+    let data = |tensor: &TensorInfo, sink: &mut dyn Write| {
+        let mut left = tensor.size as usize;
+        while left > 0 {
+            let n = left.min(zeros.len());
+            sink.write_all(&zeros[..n])?;
+            left -= n;
+        }
+        Ok(())
+    };
+    writer.write(file.path(), data).unwrap();
+    file
+}
+
+#[test]
+fn a_plan_of_two_gib_is_right() {
+    let file = two_gib();
+    let gguf = Gguf::open(file.path()).unwrap();
+    assert!(gguf.file_len() > 2 * GIB, "{}", gguf.file_len());
+    compare("2 GiB", &gguf, as_it_is(), KvHost::Auto, 3000);
+}

@@ -62,9 +62,11 @@ mod tests {
     use crate::{
         gpu::{DeviceOptions, Gpu},
         kv::KvType,
+        shader::listed,
     };
 
-    /// Every check finds one wrong value in what is read back, and tells where it is.
+    /// Every check finds one wrong value in what is read back and tells where it is, and no shader
+    /// is left out.
     #[test]
     fn a_device_that_lies_is_found_out() {
         let options = DeviceOptions { poison: true, ..DeviceOptions::default() };
@@ -83,6 +85,11 @@ mod tests {
                 let text = found.to_string();
                 assert!(text.contains("[0] is ") && text.contains("limit"), "{text}");
             }
+        }
+        let used = lab.gpu.kernel_names();
+        for variant in listed() {
+            let shader = variant.shader();
+            assert!(used.iter().any(|name| name.split(' ').next() == Some(shader)), "{shader}");
         }
     }
 }

@@ -28,7 +28,9 @@ pub(super) fn checks() -> Vec<KernelCheck> {
     let gated = [("one row", 1), ("many rows", 11)].map(|(rows, n)| {
         KernelCheck::new(format!("gate and up, {rows}"), move |lab| gate_up(lab, n))
     });
-    products.chain(gated).chain([KernelCheck::new("bias", add_bias)]).collect()
+    // The kernels of few rows, which all formats share but for what reads a weight.
+    let few = KernelCheck::new("product Q4_K, few rows", |lab| product(lab, BlockType::Q4K, 5));
+    products.chain([few]).chain(gated).chain([KernelCheck::new("bias", add_bias)]).collect()
 }
 
 fn product(lab: &Lab, ty: BlockType, n: usize) -> Result<Vec<Deviation>> {

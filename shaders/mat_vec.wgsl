@@ -88,6 +88,9 @@ fn main(
 fn total(row: u32, t: u32) -> f32 {
     let first = (row % ROWS * N + t) * WG + row / ROWS * LANES;
     var sum = 0.0;
-    for (var l = 0u; l < LANES; l++) { sum += partial[first + l]; }
+    for (var l = 0u; l < LANES; l += 8u) {
+        // Short enough for compilers to unroll: loads of eight are under way together.
+        for (var k = 0u; k < 8u; k++) { sum += partial[first + l + k]; }
+    }
     return sum;
 }

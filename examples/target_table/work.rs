@@ -28,23 +28,23 @@ fn rounds(variant: &Variant) -> Option<Rounds> {
         Some(Value::Word(word)) => Some(*word),
         _ => None,
     };
-    // Bytes of a number in the cache.
-    let element = |name: &str| word(name).map(|word| if word == "f16" { 2.0 } else { 4.0 });
+    // Bytes of a number in the format that `name` chooses.
+    let bytes = |name: &str| {
+        let name = word(name)?;
+        let ty = BlockType::ALL.iter().find(|ty| ty.name().eq_ignore_ascii_case(name))?;
+        Some(ty.block_bytes() as f64 / ty.block_elements() as f64)
+    };
     Some(match variant.shader() {
         // 16 weights of 4 rows.
-        "mat_vec" | "expert_down" => {
-            let format = word("format")?;
-            let ty = BlockType::ALL.iter().find(|ty| ty.name().eq_ignore_ascii_case(format))?;
-            Rounds(Work::Stream(ty.row_bytes(1024)? as f64 / 1024.0 * 64.0), vec![])
-        }
+        "mat_vec" | "expert_down" => Rounds(Work::Stream(64.0 * bytes("format")?), vec![]),
         // 32 keys and values over 256 lanes; for each, four rows at a time.
         "attention_decode" => {
-            let bytes = element("K")? + element("V")?;
+            let bytes = bytes("K")? + bytes("V")?;
             let rows = number("HEADS")? * number("TOKENS")?;
             Rounds(Work::Stream(number("D")? * bytes / 8.0), vec![(rows / 4.0).ceil(), 4.0])
         }
         // 8 values of 4 blocks.
-        "index_scores" => Rounds(Work::Stream(32.0 * element("T")?), vec![]),
+        "index_scores" => Rounds(Work::Stream(32.0 * bytes("T")?), vec![]),
         // 16 values of the state, read and written, by one token.
         "gated_delta_step" => Rounds(Work::Stream(128.0), vec![1.0, 1.0]),
         // 32 weights of 64 rows with as many of each row of x, over 64 lanes: a lane loads its share

@@ -12,8 +12,8 @@ use divan::{
 };
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, MemoryKind, Readback, Recorder, Recording},
-    ops::{Matrix, Tensor, product, product::Epilogue},
+    gpu::{DeviceOptions, Gpu, Heap, MemoryKind, Readback, Recorder, Recording},
+    ops::{Matrix, Source, Tensor, product, product::Epilogue},
     quant::BlockType,
 };
 use std::{fmt, sync::LazyLock};
@@ -57,7 +57,10 @@ impl Case {
         let gpu = &*DEVICE;
         // Every field of every format is then a small number.
         let rows = vec![0x2b_u8; self.weight_bytes() as usize];
-        let upload = |_| Matrix::upload(gpu, "w", self.ty, self.n_in, self.n_out, 1, &|_| &rows);
+        let upload = |_| {
+            let source = Source { ty: self.ty, rows: &|_| &rows };
+            Matrix::upload(gpu, Heap::Device, "w", [self.n_in, self.n_out, 1], source)
+        };
         let different = (WORKING_SET / self.weight_bytes()).clamp(1, PRODUCTS.into());
         let matrices: Vec<_> = (0..different).map(upload).collect::<Result<_>>().expect("upload");
         let ones = vec![1.0; self.n as usize * self.n_in as usize];

@@ -77,7 +77,7 @@ impl Engine {
         let template =
             has_template.then(|| ChatTemplate::of_model(&vocab, &tokenizer)).transpose()?;
         let gpu = Gpu::open(&options.device)?;
-        let mut loader = Loader::new(gguf, &gpu, progress);
+        let mut loader = Loader::new(gguf, &gpu, options.experts_host, progress);
         let factors = loader.optional_values("rope_freqs.weight")?;
         let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
         let model = Model::load(&mut loader, &config)?;

@@ -260,7 +260,7 @@ fn the_reference_hashes_to_the_same_rows() -> Result<()> {
 fn the_reference_adds_the_same_to_the_streams() -> Result<()> {
     let (gguf, gpu) = (fixture()?, Gpu::open(&DeviceOptions::default())?);
     let silent = &mut |_, _| {};
-    let mut loader = Loader::new(&gguf, &gpu, silent);
+    let mut loader = Loader::new(&gguf, &gpu, 0, silent);
     let mut vector = |part: &str| loader.vector(&format!("blk.1.ple_{part}.weight"));
     let norms = PleNorms {
         key: vector("norm_key")?,

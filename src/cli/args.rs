@@ -128,6 +128,10 @@ pub(crate) struct ModelArgs {
     /// Bytes of host memory for the device to use in place at most, likewise
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     host_memory: Option<u64>,
+    /// Layers, from the first, whose experts are in host memory, read in place by the device
+    #[arg(long, alias = "n-cpu-moe", value_name = "N|all", default_value = "0")]
+    #[arg(value_parser = parse_some_layers, env = "LLAMA_ARG_N_CPU_MOE")]
+    experts_host: u32,
     /// Where rows of an n-gram table are read from: the file, or memory that holds all of it
     #[arg(long, value_enum, default_value_t = NgramStorage::Disk, value_name = "WHERE")]
     ngram: NgramStorage,
@@ -150,6 +154,7 @@ impl ModelArgs {
             kv_host: self.kv_host.into(),
             device_memory: self.device_memory,
             host_memory: self.host_memory,
+            experts_host: self.experts_host,
             profile: self.profile,
             rope: self.rope.changes(),
             ngram: self.ngram.into(),
@@ -177,6 +182,14 @@ pub(crate) fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
 fn parse_scale(text: &str) -> std::result::Result<f64, String> {
     let scale = text.parse().ok().filter(|scale: &f64| scale.is_normal() && *scale > 0.0);
     scale.ok_or_else(|| "expected a number above 0".into())
+}
+
+/// A number of layers; `all` is more than any model has.
+pub(crate) fn parse_some_layers(text: &str) -> std::result::Result<u32, String> {
+    match text {
+        "all" => Ok(u32::MAX),
+        _ => text.parse().map_err(|_| "expected a number or all".into()),
+    }
 }
 
 /// A number of layers; `auto` and `all` are more than any model has.

@@ -8,7 +8,7 @@ use engine::{
 };
 
 use super::{
-    args::{CacheType, DeviceArgs, KvHostArg, NgramStorage, parse_bytes},
+    args::{CacheType, DeviceArgs, KvHostArg, NgramStorage, parse_bytes, parse_some_layers},
     output,
 };
 
@@ -47,7 +47,7 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
     kv_staging: u64,
     /// Layers, from the first, whose experts are in host memory
-    #[arg(long, value_name = "N|all", default_value = "0", value_parser = parse_layers)]
+    #[arg(long, alias = "n-cpu-moe", value_name = "N|all", default_value = "0", value_parser = parse_some_layers)]
     experts_host: u32,
     /// Where rows of an n-gram table are read from: the file, or memory that holds all of it
     #[arg(long, value_enum, default_value_t = NgramStorage::Disk, value_name = "WHERE")]
@@ -125,13 +125,6 @@ fn parse_context(text: &str) -> std::result::Result<Context, String> {
         "max" => Ok(Context::Max),
         "0" => Ok(Context::Trained),
         _ => text.parse().map(Context::Tokens).map_err(|_| "expected a number or max".into()),
-    }
-}
-
-fn parse_layers(text: &str) -> std::result::Result<u32, String> {
-    match text {
-        "all" => Ok(u32::MAX),
-        _ => text.parse().map_err(|_| "expected a number or all".into()),
     }
 }
 

@@ -22,6 +22,9 @@ const SHORT: &[(&str, &str)] = &[
     ("-sp", "--special"),
     ("-rea", "--reasoning"),
     ("-lv", "--log-verbosity"),
+    ("-ncmoe", "--experts-host"),
+    ("-cmoe", "--experts-host=all"),
+    ("--cpu-moe", "--experts-host=all"),
     ("-nkvo", "--kv-host=on"),
     ("--no-kv-offload", "--kv-host=on"),
 ];
@@ -89,10 +92,6 @@ const REFUSED: &[(&[&str], &str)] = &[
     ),
     (&["-mm", "--mmproj"], "images are not supported"),
     (&["--format"], "output cannot be held to a format"),
-    (
-        &["-ncmoe", "--n-cpu-moe", "-cmoe", "--cpu-moe"],
-        "experts cannot be kept in host memory; the whole model has to fit the device",
-    ),
 ];
 
 /// Arguments for clap, and what was dropped from them.
@@ -260,6 +259,7 @@ mod tests {
         );
         assert_eq!(seen("-n5 -c4096 -p a=b -no-cnv"), "-n5 -c4096 --prompt=a=b --raw");
         assert_eq!(seen("-- -ngl 99"), "-- -ngl 99");
+        assert_eq!(seen("-ncmoe 3 -cmoe"), "--experts-host=3 --experts-host=all");
         assert_eq!(seen("-nkvo --no-kv-offload -n 1"), "--kv-host=on --kv-host=on --predict=1");
     }
 
@@ -294,7 +294,6 @@ mod tests {
             ("--kv-offload", "tools"),
             ("-hf a/b", "-m"),
             ("--mmproj x.gguf", "images"),
-            ("-ncmoe 3", "experts"),
             ("-np 4", "-np"),
             ("-cram 8192", "-cram"),
             ("-xyz", "-xyz"),

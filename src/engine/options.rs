@@ -27,6 +27,8 @@ pub struct EngineOptions {
     pub device_memory: Option<u64>,
     /// Bytes of host memory, read in place by the device, to use at most.
     pub host_memory: Option<u64>,
+    /// Layers, from the first, whose experts are in host memory, read in place.
+    pub experts_host: u32,
     /// Measure every op.
     pub profile: bool,
     /// What to change about rotary embedding.
@@ -46,6 +48,7 @@ impl Default for EngineOptions {
             kv_host: KvHost::default(),
             device_memory: None,
             host_memory: None,
+            experts_host: 0,
             profile: false,
             rope: RopeOverride::default(),
             ngram: Storage::default(),

@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     gguf::{Gguf, TensorInfo},
-    gpu::{Gpu, MemoryKind},
+    gpu::{Gpu, Heap, MemoryKind},
     ngram,
     ops::{Matrix, Source, Tensor, gated_product::GateUp},
     quant,
@@ -19,14 +19,17 @@ pub struct Loader<'a> {
     progress: Progress<'a>,
     done: u64,
     total: u64,
+    /// Layers, from the first, whose experts go to host memory.
+    experts_host: u32,
 }
 
 impl<'a> Loader<'a> {
-    /// A loader of the tensors of `gguf`.
-    pub fn new(gguf: &'a Gguf, gpu: &'a Gpu, progress: Progress<'a>) -> Self {
+    /// A loader of the tensors of `gguf`; the experts of the first `experts_host` layers go to
+    /// memory of the host that the device reads in place.
+    pub fn new(gguf: &'a Gguf, gpu: &'a Gpu, experts_host: u32, progress: Progress<'a>) -> Self {
         let uploaded = |t: &&TensorInfo| t.name != ngram::TABLE;
         let total = gguf.tensors().iter().filter(uploaded).map(|t| t.size).sum();
-        Self { gguf, gpu, progress, done: 0, total }
+        Self { gguf, gpu, progress, done: 0, total, experts_host }
     }
 
     /// Whether the file has tensor `name`.
@@ -43,8 +46,9 @@ impl<'a> Loader<'a> {
         let [n_in, n_out, n_expert, _] = tensor.dims;
         let rows = Rows { tensor, first: 0, rows: n_out }.by_expert(self.gguf);
         let [n_in, n_out, n_expert] = [n_in, n_out, n_expert].map(|n| n as u32);
-        let matrix =
-            Matrix::upload(self.gpu, name, tensor.ty, n_in, n_out, n_expert, &|e| rows(e))?;
+        let source = Source { ty: tensor.ty, rows: &|e| rows(e) };
+        let (heap, shape) = (self.heap(name), [n_in, n_out, n_expert]);
+        let matrix = Matrix::upload(self.gpu, heap, name, shape, source)?;
         self.loaded(tensor, tensor.size);
         Ok(matrix)
     }
@@ -128,6 +132,13 @@ impl<'a> Loader<'a> {
         self.has(name).then(|| self.values(name)).transpose()
     }
 
+    fn heap(&self, name: &str) -> Heap {
+        match is_experts(name) && layer(name).is_some_and(|il| il < self.experts_host) {
+            true => Heap::Host,
+            false => Heap::Device,
+        }
+    }
+
     fn info(&self, name: &str) -> Result<&'a TensorInfo> {
         self.gguf.tensor(name).ok_or_else(|| Error::Model(format!("tensor {name} is missing")))
     }
@@ -137,12 +148,11 @@ impl<'a> Loader<'a> {
         let (gate_of, up_of) = (gate.by_expert(self.gguf), up.by_expert(self.gguf));
         let both = GateUp::upload(
             self.gpu,
+            self.heap(&gate.tensor.name),
             &gate.tensor.name,
+            [n_in as u32, gate.rows as u32, n_expert as u32],
             Source { ty: gate.tensor.ty, rows: &|e| gate_of(e) },
             Source { ty: up.tensor.ty, rows: &|e| up_of(e) },
-            n_in as u32,
-            gate.rows as u32,
-            n_expert as u32,
         )?;
         self.loaded(gate.tensor, gate.bytes());
         self.loaded(up.tensor, up.bytes());
@@ -155,6 +165,16 @@ impl<'a> Loader<'a> {
         self.done += bytes;
         (self.progress)(self.done, self.total);
     }
+}
+
+/// Whether a tensor is a stack of experts.
+pub(crate) fn is_experts(name: &str) -> bool {
+    name.ends_with("_exps.weight")
+}
+
+/// The layer that a tensor belongs to.
+pub(crate) fn layer(name: &str) -> Option<u32> {
+    name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 
 /// Some rows of every matrix of a stack.

@@ -241,6 +241,7 @@ impl Pass<'_> {
 mod tests {
     use super::*;
     use crate::{
+        gpu::Heap,
         ops::{
             reference,
             testing::{Stored, TestDevice, assert_close, each_device, random},
@@ -272,8 +273,9 @@ mod tests {
             let gate = Stored::new(types[0], 1, [n_expert, n_ff, n_embd]);
             let up = Stored::new(types[1], 2, [n_expert, n_ff, n_embd]);
             let (embd, ff, e) = (n_embd as u32, n_ff as u32, n_expert as u32);
-            let gate_up =
-                gate.with(|g| up.with(|u| GateUp::upload(&t.gpu, "experts", g, u, embd, ff, e)));
+            let gate_up = gate.with(|g| {
+                up.with(|u| GateUp::upload(&t.gpu, Heap::Device, "experts", [embd, ff, e], g, u))
+            });
             let (down, down_values) = t.weights(types[2], [n_expert, n_embd, n_ff]);
             let experts = Experts { gate_up: gate_up.unwrap_or_else(|e| panic!("{e}")), down };
 

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    gpu::{Gpu, Recorder},
+    gpu::{Gpu, Heap, Recorder},
     quant::BlockType,
 };
 
@@ -31,18 +31,18 @@ enum Shapes {
 }
 
 impl GateUp {
-    /// Uploads `n_expert` (1: a plain FFN) pairs of matrices of `n_ff` rows of `n_in` weights.
+    /// Uploads `n_expert` (1: a plain FFN) pairs of matrices of `n_ff` rows of `n_in` weights to
+    /// `heap`.
     ///
     /// # Errors
     /// As [`Matrix::upload`].
     pub fn upload(
         gpu: &Gpu,
+        heap: Heap,
         label: &str,
+        [n_in, n_ff, n_expert]: [u32; 3],
         gate: Source<'_>,
         up: Source<'_>,
-        n_in: u32,
-        n_ff: u32,
-        n_expert: u32,
     ) -> Result<Self> {
         gate.check(label, n_in, n_ff, n_expert)?;
         up.check(label, n_in, n_ff, n_expert)?;
@@ -50,10 +50,10 @@ impl GateUp {
             if row.is_multiple_of(2) { gate.row(row / 2, n_ff) } else { up.row(row / 2, n_ff) }
         };
         Ok(Self(match Self::shapes([gate.ty, up.ty], n_in, n_ff, n_expert) {
-            Shapes::Merged(both) => Kind::Merged(both.upload(gpu, label, &row)?),
+            Shapes::Merged(both) => Kind::Merged(both.upload(gpu, heap, label, &row)?),
             Shapes::Apart(first, second) => Kind::Apart {
-                gate: first.upload(gpu, label, &|row| gate.row(row, n_ff))?,
-                up: second.upload(gpu, label, &|row| up.row(row, n_ff))?,
+                gate: first.upload(gpu, heap, label, &|row| gate.row(row, n_ff))?,
+                up: second.upload(gpu, heap, label, &|row| up.row(row, n_ff))?,
             },
         }))
     }
@@ -168,7 +168,10 @@ mod tests {
         let (gate, up) =
             (Stored::new(gate, 1, [1, n_ff, n_in]), Stored::new(up, 2, [1, n_ff, n_in]));
         let gate_up = gate.with(|g| {
-            up.with(|u| GateUp::upload(&t.gpu, "ffn", g, u, n_in as u32, n_ff as u32, 1).unwrap())
+            up.with(|u| {
+                GateUp::upload(&t.gpu, Heap::Device, "ffn", [n_in as u32, n_ff as u32, 1], g, u)
+                    .unwrap()
+            })
         });
         let x = random(n as u64, n * n_in);
         let (x_t, h) = (t.upload(&x, n_in), t.scratch(n, n_ff));

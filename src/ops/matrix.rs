@@ -2,7 +2,7 @@
 
 use crate::{
     Error, Result,
-    gpu::{Buf, Gpu, MemoryKind},
+    gpu::{Buf, Gpu, Heap, MemoryKind},
     quant::{BlockType, Planes},
 };
 use std::ops::Range;
@@ -58,28 +58,25 @@ pub(super) struct PartParams {
 const PIECE: usize = 4 << 20;
 
 impl Matrix {
-    /// Uploads a matrix. `source` gives the `n_out` rows of an expert (0 for a plain matrix) in
-    /// the blocks of the file; they are repacked in pieces.
+    /// Uploads a matrix of `shape` (n_in, n_out, n_expert) to `heap`. The blocks of `source` are
+    /// repacked in pieces.
     ///
     /// # Errors
     /// [`Error::Model`] naming `label` when the type has no kernels or a length is wrong;
     /// [`Error::Device`] when one row exceeds a binding or memory is short.
-    pub fn upload<'a>(
+    pub fn upload(
         gpu: &Gpu,
+        heap: Heap,
         label: &str,
-        ty: BlockType,
-        n_in: u32,
-        n_out: u32,
-        n_expert: u32,
-        source: &'a dyn Fn(u32) -> &'a [u8],
+        [n_in, n_out, n_expert]: [u32; 3],
+        source: Source<'_>,
     ) -> Result<Self> {
-        let source = Source { ty, rows: source };
         source.check(label, n_in, n_out, n_expert)?;
-        let shape = Shape { ty, n_in, n_out, n_expert, together: 1 };
-        shape.upload(gpu, label, &|row| source.row(row, n_out))
+        let shape = Shape { ty: source.ty, n_in, n_out, n_expert, together: 1 };
+        shape.upload(gpu, heap, label, &|row| source.row(row, n_out))
     }
 
-    /// Bytes on the device.
+    /// Bytes that the device reads.
     pub fn bytes(&self) -> u64 {
         self.parts.iter().map(|p| p.buf.size()).sum()
     }
@@ -138,6 +135,7 @@ impl Shape {
     pub(super) fn upload<'a>(
         self,
         gpu: &Gpu,
+        heap: Heap,
         label: &str,
         row: &dyn Fn(u32) -> &'a [u8],
     ) -> Result<Matrix> {
@@ -147,7 +145,7 @@ impl Shape {
         let mut parts = Vec::new();
         for range in ranges {
             let (first_row, rows) = (range.start, range.len() as u32);
-            let buf = upload_part(gpu, label, planes, row_blocks, range, row)?;
+            let buf = upload_part((gpu, heap), label, planes, row_blocks, range, row)?;
             parts.push(MatrixPart { buf, first_row, rows });
         }
         Ok(Matrix { ty, n_in, n_out, n_expert, parts, planes })
@@ -197,7 +195,7 @@ fn rows_a_binding(planes: &Planes, row_blocks: u32, max_binding: u64) -> u32 {
 }
 
 fn upload_part<'a>(
-    gpu: &Gpu,
+    (gpu, heap): (&Gpu, Heap),
     label: &str,
     planes: &Planes,
     row_blocks: u32,
@@ -205,7 +203,7 @@ fn upload_part<'a>(
     row: &dyn Fn(u32) -> &'a [u8],
 ) -> Result<Buf> {
     let (starts, size) = planes.offsets(rows.len() as u64 * u64::from(row_blocks));
-    let buf = gpu.alloc(label, size, MemoryKind::Weights)?;
+    let buf = gpu.alloc_in(heap, label, size, MemoryKind::Weights)?;
     // Pieces of a multiple of 8 rows start at a multiple of 16 bytes in every plane.
     let row_bytes = row_blocks as usize * planes.block_bytes();
     let piece_rows = (PIECE / row_bytes).max(1).next_multiple_of(8) as u32;
@@ -235,7 +233,9 @@ mod tests {
         let bytes = vec![0_u8; 1 << 16];
         let fails = |ty, n_in: u32, n_out: u32, length: usize, words: &[&str]| {
             let source = |_| &bytes[..length];
-            let e = Matrix::upload(&t.gpu, "blk.0.ffn_up", ty, n_in, n_out, 1, &source);
+            let source = Source { ty, rows: &source };
+            let shape = [n_in, n_out, 1];
+            let e = Matrix::upload(&t.gpu, Heap::Device, "blk.0.ffn_up", shape, source);
             let text = e.unwrap_err().to_string();
             assert!(text.contains("blk.0.ffn_up"), "{text}");
             assert!(words.iter().all(|w| text.contains(w)), "{text}");

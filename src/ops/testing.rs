@@ -4,7 +4,7 @@ pub(crate) use super::reference::{Stored, multiply, random, silu};
 use super::{Matrix, Source, Tensor, reference::Deviation};
 use crate::{
     Result,
-    gpu::{Buf, DeviceOptions, Gpu, MemoryKind, Recorder, Restrictions},
+    gpu::{Buf, DeviceOptions, Gpu, Heap, MemoryKind, Recorder, Restrictions},
     quant::BlockType,
 };
 use std::sync::Mutex;
@@ -62,7 +62,7 @@ impl TestDevice {
         let stored = Stored::new(ty, 1, shape);
         let [n_expert, n_out, n_in] = shape.map(|n| n as u32);
         let upload = |s: Source<'_>| {
-            Matrix::upload(&self.gpu, "test weights", s.ty, n_in, n_out, n_expert, s.rows)
+            Matrix::upload(&self.gpu, Heap::Device, "test weights", [n_in, n_out, n_expert], s)
         };
         let matrix = stored.with(upload).unwrap_or_else(|e| panic!("{e}"));
         (matrix, stored.values)

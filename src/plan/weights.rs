@@ -3,7 +3,10 @@
 use super::{Model, PlannedTensor};
 use crate::{
     Result,
-    model::config::Ffn,
+    model::{
+        config::Ffn,
+        weights::{is_experts, layer},
+    },
     ngram,
     ops::{gated_product::GateUp, matrix::Shape},
 };
@@ -58,7 +61,7 @@ impl WeightBytes {
                 Form::Pair(up) => pair(tensor, up, max_binding)?,
             };
             let bytes = (bytes as f64 * model.scale) as u64;
-            let experts = tensor.name.ends_with("_exps.weight");
+            let experts = is_experts(&tensor.name);
             let read = match model.config.ffn {
                 Ffn::Moe { n_used, n_expert, .. } if experts => {
                     bytes / u64::from(n_expert) * u64::from(n_used)
@@ -76,11 +79,6 @@ impl WeightBytes {
         }
         Ok(sum)
     }
-}
-
-/// The layer that a tensor belongs to.
-fn layer(name: &str) -> Option<u32> {
-    name.strip_prefix("blk.")?.split_once('.')?.0.parse().ok()
 }
 
 fn form<'a>(model: &'a Model, tensor: &PlannedTensor) -> Form<'a> {

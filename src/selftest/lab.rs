@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    gpu::{Buf, Gpu, MemoryKind, Recorder},
+    gpu::{Buf, Gpu, Heap, MemoryKind, Recorder},
     kv::KvType,
     ops::{Matrix, Tensor, reference::Stored},
     quant::BlockType,
@@ -37,7 +37,8 @@ impl Lab {
     ) -> Result<(Matrix, Vec<f32>)> {
         let stored = Stored::new(ty, 1, [1, rows, width]);
         let matrix = stored.with(|source| {
-            Matrix::upload(&self.gpu, "weights", ty, width as u32, rows as u32, 1, source.rows)
+            let shape = [width as u32, rows as u32, 1];
+            Matrix::upload(&self.gpu, Heap::Device, "weights", shape, source)
         })?;
         Ok((matrix, stored.values))
     }

@@ -3,6 +3,7 @@
 use super::KernelCheck;
 use crate::{
     Result,
+    gpu::Heap,
     ops::{
         Matrix, Routing,
         experts::{self, ExpertScratch, Experts},
@@ -54,11 +55,13 @@ fn products(lab: &Lab, types: [BlockType; 3], n: usize) -> Result<Vec<Deviation>
     let gate = Stored::new(types[0], 1, [N_EXPERT, N_FF, N_EMBD]);
     let up = Stored::new(types[1], 2, [N_EXPERT, N_FF, N_EMBD]);
     let down = Stored::new(types[2], 3, [N_EXPERT, N_EMBD, N_FF]);
-    let gate_up =
-        gate.with(|gate| up.with(|up| GateUp::upload(gpu, "gate, up", gate, up, embd, ff, count)))?;
+    let gate_up = gate.with(|gate| {
+        up.with(|up| GateUp::upload(gpu, Heap::Device, "gate, up", [embd, ff, count], gate, up))
+    })?;
     let experts = Experts {
         gate_up,
-        down: down.with(|down| Matrix::upload(gpu, "down", down.ty, ff, embd, count, down.rows))?,
+        down: down
+            .with(|down| Matrix::upload(gpu, Heap::Device, "down", [ff, embd, count], down))?,
     };
     // No expert twice for a token; the one in the middle gets most of the tokens, the last none.
     let ids: Vec<u32> = (0..n * SLOTS)

@@ -3,6 +3,7 @@
 use super::KernelCheck;
 use crate::{
     Result,
+    gpu::Heap,
     ops::{
         bias, gated_product,
         gated_product::GateUp,
@@ -50,7 +51,16 @@ fn gate_up(lab: &Lab, n: usize) -> Result<Vec<Deviation>> {
         let [gate, up] =
             [(gate, 1), (up, 2)].map(|(ty, seed)| Stored::new(ty, seed, [1, N_FF, N_IN]));
         let gate_up = gate.with(|gate| {
-            up.with(|up| GateUp::upload(&lab.gpu, "ffn", gate, up, N_IN as u32, N_FF as u32, 1))
+            up.with(|up| {
+                GateUp::upload(
+                    &lab.gpu,
+                    Heap::Device,
+                    "ffn",
+                    [N_IN as u32, N_FF as u32, 1],
+                    gate,
+                    up,
+                )
+            })
         })?;
         let x = random(3, n * N_IN);
         let (x_t, h) = (lab.upload(&x, N_IN)?, lab.scratch(n, N_FF)?);

@@ -1,6 +1,7 @@
 //! The engine: a model on a device, and the steps that sequences take through it. One narrow
 //! interface for the command line, the server, benches and tests.
 
+mod fit;
 mod options;
 mod step;
 mod synthetic;
@@ -77,24 +78,31 @@ impl Engine {
         let template =
             has_template.then(|| ChatTemplate::of_model(&vocab, &tokenizer)).transpose()?;
         let gpu = Gpu::open(&options.device)?;
+        let fitted = match options.fit {
+            true => fit::fit(gguf, &config, options, &gpu)?,
+            false => None,
+        };
         let mut loader = Loader::new(gguf, &gpu, options.experts_host, progress);
         let factors = loader.optional_values("rope_freqs.weight")?;
         let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
         let model = Model::load(&mut loader, &config)?;
         let ngram = config.ngram().map(|_| NgramTable::open(gguf, options.ngram)).transpose()?;
-        let context = options.context.unwrap_or_else(|| config.rope.reach(config.context_length));
+        let context = match fitted {
+            Some((context, _)) => context,
+            None => options.context.unwrap_or_else(|| config.rope.reach(config.context_length)),
+        };
         let ws = Workspace::new(&gpu, &config, options.chunk.clamp(1, context.max(1)), context)?;
         Ok(Self {
             last: Tensor::scratch(&gpu, "last hidden", 1, model.hidden(&ws).width)?,
             readback: gpu.readback(u64::from(config.n_vocab) * 4)?,
             rope: RopeTable::new(frequencies, magnitude),
             cache: (options.cache_k, options.cache_v),
-            placement: Placement {
+            placement: fitted.map(|(_, placement)| placement).unwrap_or_else(|| Placement {
                 wish: options.kv_host,
                 in_place: gpu.caps().host_buffers,
                 device: room(options.device_memory, gpu.memory().device),
                 host: room(options.host_memory, gpu.memory().host),
-            },
+            }),
             profile: options.profile.then(Profile::default),
             reads: AttentionReads::default(),
             pace: Pace::default(),

@@ -230,7 +230,9 @@ fn allocated(gguf: &Gguf, options: &EngineOptions) -> Result<(MemoryReport, Caps
 
 /// Plans `gguf` and loads it, and compares by kind and heap.
 fn compare(name: &str, gguf: &Gguf, device: DeviceOptions, kv_host: KvHost, context: u32) {
-    let options = EngineOptions { device, kv_host, context: Some(context), ..Default::default() };
+    let experts_host = if kv_host == KvHost::On { 2 } else { 0 };
+    let mut options = EngineOptions { device, kv_host, experts_host, ..Default::default() };
+    options.context = Some(context);
     let (found, caps) = match allocated(gguf, &options) {
         Ok(found) => found,
         Err(e) if kv_host == KvHost::On => {
@@ -241,10 +243,10 @@ fn compare(name: &str, gguf: &Gguf, device: DeviceOptions, kv_host: KvHost, cont
     };
     let model = Model::of_file(gguf, name).unwrap();
     let heaps = Heaps::apart(HeapSize::device(4 * GIB, ""), HeapSize::host(4 * GIB, ""));
-    let choices = Choices { kv_staging: 0, ..choices(context, kv_host) };
+    let choices = Choices { kv_staging: 0, experts_host, ..choices(context, kv_host) };
     let plan = Plan::new(&model, &choices, &caps, &heaps).unwrap();
     let (b, d, h) = (plan.bytes, found.device, found.host);
-    assert_eq!(b.weights_device, d.weights, "{name}");
+    assert_eq!((b.weights_device, b.weights_host), (d.weights, h.weights), "{name}");
     assert_eq!((b.kv, b.index_raw), (d.kv + h.kv, d.index_raw + h.index_raw), "{name}");
     assert_eq!((b.index_pooled, b.recurrent), (d.index_pooled, d.state), "{name}");
     assert_eq!(plan.heaps[1].planned, h.total, "{name}");
@@ -281,7 +283,7 @@ fn plans_are_what_engines_allocate() {
     compare("demo", &demo::open().unwrap(), as_it_is(), KvHost::Auto, 50_000);
 }
 
-/// Matrices and caches in many parts, the cache on the host.
+/// Matrices and caches in many parts, the cache and the experts of two layers on the host.
 #[test]
 fn plans_of_a_poor_device_are_right_too() {
     let restrict = Restrictions { max_binding: Some(256 << 10), ..Restrictions::default() };
@@ -339,4 +341,36 @@ fn a_plan_of_two_gib_is_right() {
     let gguf = Gguf::open(file.path()).unwrap();
     assert!(gguf.file_len() > 2 * GIB, "{}", gguf.file_len());
     compare("2 GiB", &gguf, as_it_is(), KvHost::Auto, 3000);
+}
+
+#[test]
+fn an_engine_is_loaded_by_its_plan() {
+    let load = |context, device_memory, kv_host| {
+        let options = EngineOptions {
+            context,
+            kv_host,
+            device_memory: Some(device_memory),
+            host_memory: Some(8 * GIB),
+            fit: true,
+            ..EngineOptions::default()
+        };
+        Engine::from_gguf(&demo::open().unwrap(), &options, &mut |_, _| ())
+    };
+    // 512 MiB are kept free; the trained context of a million takes 672 MiB.
+    let engine = load(None, 700 * MIB, KvHost::Off).unwrap();
+    assert!((100_000..300_000).contains(&engine.context()), "{}", engine.context());
+    let refused = |context, device_memory| match load(context, device_memory, KvHost::Off) {
+        Ok(engine) => panic!("a context of {} is loaded", engine.context()),
+        Err(e) => e.to_string(),
+    };
+    let text = refused(Some(1 << 20), 700 * MIB);
+    assert!(text.contains("a context of 1048576 does not fit"), "{text}");
+    assert!(text.contains(&format!("a context of {} would fit", engine.context())), "{text}");
+    assert!(refused(None, 513 * MIB).contains("does not fit with any context"));
+    // What does not fit the device goes to the host, as planned.
+    let mut engine = load(Some(1 << 20), 700 * MIB, KvHost::Auto).unwrap();
+    let mut seq = engine.new_sequence().unwrap();
+    engine.synthetic_history(&mut seq, 1 << 19).unwrap();
+    let found = engine.memory();
+    assert!(found.device.total <= 188 * MIB && found.host.kv > 0, "{found:?}");
 }

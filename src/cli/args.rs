@@ -135,6 +135,10 @@ pub(crate) struct ModelArgs {
     /// Where rows of an n-gram table are read from: the file, or memory that holds all of it
     #[arg(long, value_enum, default_value_t = NgramStorage::Disk, value_name = "WHERE")]
     ngram: NgramStorage,
+    /// Refuse a model or a context that does not fit memory, and shorten a context that --ctx-size
+    /// does not ask for
+    #[arg(long, value_enum, default_value_t = Fit::On, env = "LLAMA_ARG_FIT")]
+    fit: Fit,
     /// Print the time each op took on the device
     #[arg(long)]
     pub(crate) profile: bool,
@@ -155,11 +159,19 @@ impl ModelArgs {
             device_memory: self.device_memory,
             host_memory: self.host_memory,
             experts_host: self.experts_host,
+            fit: matches!(self.fit, Fit::On),
             profile: self.profile,
             rope: self.rope.changes(),
             ngram: self.ngram.into(),
         }
     }
+}
+
+/// Whether to fit a model into memory.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Fit {
+    On,
+    Off,
 }
 
 /// A number of bytes: `17179869184`, `16G`, `512MiB`.

@@ -3,7 +3,7 @@
 use clap::Args;
 use engine::{
     Result, demo,
-    gpu::{AdapterMemory, Caps},
+    gpu::{AdapterMemory, Caps, DeviceOptions, Gpu, Heap},
     plan::{Bandwidth, Choices, Context, HeapSize, Heaps, Model, Plan, Weights},
 };
 
@@ -62,7 +62,8 @@ pub(super) struct PlanArgs {
     /// Bytes of host memory, likewise
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     host_memory: Option<u64>,
-    /// What the device reads from its own memory, in GB (10^9 bytes) a second
+    /// What the device reads from its own memory, in GB (10^9 bytes) a second [default: what this
+    /// machine's does, measured]
     #[arg(long, value_name = "GB/S", value_parser = parse_rate)]
     device_bandwidth: Option<f64>,
     /// What the device reads from host memory, likewise
@@ -80,7 +81,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         Some(model) => Model::find(model, args.weights)?,
     };
     let (caps, heaps) = args.machine()?;
-    let plan = Plan::new(&model, &args.choices(), &caps, &heaps)?;
+    let plan = Plan::new(&model, &args.choices(args.bandwidth()), &caps, &heaps)?;
     match args.json {
         true => output::json(&plan)?,
         false => output::result(&plan)?,
@@ -89,7 +90,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
 }
 
 impl PlanArgs {
-    fn choices(&self) -> Choices {
+    fn choices(&self, bandwidth: Bandwidth) -> Choices {
         Choices {
             context: self.ctx_size,
             sequences: self.parallel,
@@ -100,23 +101,41 @@ impl PlanArgs {
             chunk: self.ubatch_size,
             experts_host: self.experts_host,
             ngram: self.ngram.into(),
-            bandwidth: Bandwidth { device: self.device_bandwidth, bus: self.bus_bandwidth },
+            bandwidth,
         }
     }
 
-    /// Another machine if both sizes are given and no device is named, else this one.
-    fn machine(&self) -> Result<(Caps, Heaps)> {
-        match (self.device_memory, self.host_memory, &self.device.device) {
-            (Some(device), Some(host), None) => {
-                let device = HeapSize::device(device, "given");
-                Ok((Caps::usual(), Heaps::apart(device, HeapSize::host(host, "given"))))
-            }
-            (device, host, select) => {
-                let adapter = AdapterMemory::find(select.as_deref())?;
-                let heaps = Heaps::of(&adapter, device, host)?;
-                Ok((adapter.caps, heaps))
-            }
+    /// What is given, or for this machine what its device does.
+    fn bandwidth(&self) -> Bandwidth {
+        let given = Bandwidth { device: self.device_bandwidth, bus: self.bus_bandwidth };
+        if self.is_elsewhere() || (given.device.is_some() && given.bus.is_some()) {
+            return given;
         }
+        let select = self.device.device.clone();
+        let Ok(gpu) = Gpu::open(&DeviceOptions { select, ..Default::default() }) else {
+            return given;
+        };
+        Bandwidth {
+            device: given.device.or_else(|| gpu.bandwidth(Heap::Device).ok()),
+            bus: given.bus.or_else(|| gpu.bandwidth(Heap::Host).ok()),
+        }
+    }
+
+    /// Whether another machine is meant: both its sizes are given, and no device of this one.
+    fn is_elsewhere(&self) -> bool {
+        self.device_memory.is_some() && self.host_memory.is_some() && self.device.device.is_none()
+    }
+
+    fn machine(&self) -> Result<(Caps, Heaps)> {
+        if let (true, Some(device), Some(host)) =
+            (self.is_elsewhere(), self.device_memory, self.host_memory)
+        {
+            let device = HeapSize::device(device, "given");
+            return Ok((Caps::usual(), Heaps::apart(device, HeapSize::host(host, "given"))));
+        }
+        let adapter = AdapterMemory::find(self.device.device.as_deref())?;
+        let heaps = Heaps::of(&adapter, self.device_memory, self.host_memory)?;
+        Ok((adapter.caps, heaps))
     }
 }
 

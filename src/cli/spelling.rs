@@ -25,6 +25,7 @@ const SHORT: &[(&str, &str)] = &[
     ("-ncmoe", "--experts-host"),
     ("-cmoe", "--experts-host=all"),
     ("--cpu-moe", "--experts-host=all"),
+    ("-fit", "--fit"),
     ("-nkvo", "--kv-host=on"),
     ("--no-kv-offload", "--kv-host=on"),
 ];

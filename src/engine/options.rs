@@ -29,6 +29,9 @@ pub struct EngineOptions {
     pub host_memory: Option<u64>,
     /// Layers, from the first, whose experts are in host memory, read in place.
     pub experts_host: u32,
+    /// Refuse a model or a context that does not fit the memory there is, and shorten a context
+    /// that nobody asked for.
+    pub fit: bool,
     /// Measure every op.
     pub profile: bool,
     /// What to change about rotary embedding.
@@ -49,6 +52,7 @@ impl Default for EngineOptions {
             device_memory: None,
             host_memory: None,
             experts_host: 0,
+            fit: false,
             profile: false,
             rope: RopeOverride::default(),
             ngram: Storage::default(),

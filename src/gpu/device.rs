@@ -1,7 +1,8 @@
 //! The opened device: allocation, uploads, error state, counters.
 
 use super::{
-    AdapterReport, Buf, Caps, Heap, Kernel, MemoryKind, MemoryReport, Restrictions, adapter,
+    AdapterMemory, AdapterReport, Buf, Caps, Heap, Kernel, MemoryKind, MemoryReport, Restrictions,
+    adapter,
     buffer::{Account, size_of},
 };
 use crate::{Error, Result, shader::Variant};
@@ -45,8 +46,7 @@ pub struct Gpu(Arc<Inner>);
 pub(super) struct Inner {
     pub(super) device: wgpu::Device,
     pub(super) queue: wgpu::Queue,
-    caps: Caps,
-    report: AdapterReport,
+    memory: AdapterMemory,
     reason: String,
     poison: bool,
     pub(super) checked_shaders: bool,
@@ -114,8 +114,7 @@ impl Gpu {
         Ok(Self(Arc::new(Inner {
             device,
             queue,
-            caps,
-            report,
+            memory: AdapterMemory::of(adapter, report, caps),
             reason,
             poison: options.poison,
             checked_shaders: options.checked_shaders,
@@ -132,12 +131,17 @@ impl Gpu {
 
     /// Capabilities and limits.
     pub fn caps(&self) -> &Caps {
-        &self.0.caps
+        &self.0.memory.caps
     }
 
     /// The adapter this device was opened on.
     pub fn adapter(&self) -> &AdapterReport {
-        &self.0.report
+        &self.0.memory.report
+    }
+
+    /// What that adapter had of memory when this device was opened.
+    pub fn adapter_memory(&self) -> &AdapterMemory {
+        &self.0.memory
     }
 
     /// Why that adapter was chosen.

@@ -39,12 +39,14 @@ impl AdapterMemory {
             all.iter().enumerate().map(|(i, a)| adapter::report(i, a)).collect();
         let (index, _) = super::choose(&reports, select)?;
         let (adapter, free) = (&all[index], Restrictions::default());
-        Ok(Self {
-            caps: free.caps(free.features(adapter.features()), &free.limits(adapter.limits())),
-            heaps: heaps(adapter),
-            carve_out: carve_out(&adapter.get_info().device_pci_bus_id),
-            report: reports.swap_remove(index),
-        })
+        let caps = free.caps(free.features(adapter.features()), &free.limits(adapter.limits()));
+        Ok(Self::of(adapter, reports.swap_remove(index), caps))
+    }
+
+    /// Of `adapter`, on which a device of `caps` is opened.
+    pub(super) fn of(adapter: &wgpu::Adapter, report: AdapterReport, caps: Caps) -> Self {
+        let carve_out = carve_out(&adapter.get_info().device_pci_bus_id);
+        Self { report, caps, heaps: heaps(adapter), carve_out }
     }
 
     /// Bytes of the largest heap of the device's own and where the figure is from.

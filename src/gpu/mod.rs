@@ -2,6 +2,7 @@
 //! sees wgpu: the rest of the engine holds [`Buf`] handles and [`Recording`]s.
 
 mod adapter;
+mod bandwidth;
 mod buffer;
 mod caps;
 mod device;

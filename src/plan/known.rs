@@ -5,7 +5,10 @@ use super::{Model, PlannedTensor, Weights};
 use crate::{
     Error, Result,
     gguf::{Metadata, Value},
-    model::{ModelConfig, tensors::expected_tensors},
+    model::{
+        ModelConfig,
+        tensors::{TensorSpec, expected_tensors},
+    },
     ngram,
 };
 use serde::Deserialize;
@@ -64,10 +67,12 @@ pub(super) fn model(name: &str, weights: Weights) -> Result<Model> {
     let specs = expected_tensors(&config, present).into_iter();
     let specs = specs.filter(|spec| spec.required || present(&spec.name));
     let name = known.cloned().unwrap_or_default();
-    let typed = |spec: crate::model::tensors::TensorSpec| PlannedTensor {
-        ty: weights.ty(&spec.name, &spec.dims, config.n_layer),
-        name: spec.name,
-        dims: spec.dims,
+    let typed = |spec: TensorSpec| {
+        // An embedding that serves as output is stored as one.
+        let is_output = entry.tied_output && spec.name == "token_embd.weight";
+        let like = if is_output { "output.weight" } else { &spec.name };
+        let ty = weights.ty(like, &spec.dims, config.n_layer);
+        PlannedTensor { ty, name: spec.name, dims: spec.dims }
     };
     let tensors = specs.map(typed).collect();
     Model::new(name, config, tensors, weights.file_bytes(), entry.note)

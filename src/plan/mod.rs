@@ -22,7 +22,7 @@ pub use reads::{Bandwidth, Reads};
 use crate::{
     Error, Result,
     gpu::{Caps, MemoryReport, Usage},
-    kv::{GRAIN, KvHost, KvType},
+    kv::{GRAIN, KvHost, KvType, Placement},
     ngram::Storage,
 };
 use measure::{Measured, measure};
@@ -88,6 +88,9 @@ pub struct Plan {
     pub fits: bool,
     /// What to know besides.
     pub notes: Vec<String>,
+    /// How much of the cache each heap has room for beside everything else.
+    #[serde(skip)]
+    pub placement: Placement,
 }
 
 /// What a token adds to the memory of its sequence, averaged over a block of tokens.
@@ -167,6 +170,7 @@ struct Outcome {
     host: u64,
     staging: u64,
     fits: bool,
+    placement: Placement,
 }
 
 impl Plan {
@@ -227,7 +231,8 @@ impl Planner<'_> {
         let all = measure((KvHost::Off, u64::MAX))?;
         let Usage { kv, index_raw, total, .. } = all.memory.device;
         let fixed = weights.device + (total - kv - index_raw);
-        let room = heaps.device.free().saturating_sub(fixed);
+        let all_heaps = heaps.shared.unwrap_or(u64::MAX);
+        let room = heaps.device.free().min(all_heaps).saturating_sub(fixed);
         let on_host = match choices.kv_host {
             KvHost::Off => false,
             KvHost::On => kv > 0,
@@ -241,7 +246,14 @@ impl Planner<'_> {
         let table = if choices.ngram == Storage::Ram { weights.table } else { 0 };
         let device = weights.device + measured.memory.device.total + staging;
         let host = weights.host + table + measured.memory.host.total;
-        Ok(Outcome { measured, device, host, staging, fits: heaps.fit(device, host) })
+        let placement = Placement {
+            wish: choices.kv_host,
+            in_place: caps.host_buffers,
+            device: room.saturating_sub(staging),
+            host: heaps.host.free().saturating_sub(weights.host + table),
+        };
+        let fits = heaps.fit(device, host);
+        Ok(Outcome { measured, device, host, staging, fits, placement })
     }
 
     /// The largest multiple of [`GRAIN`] that fits: the formula of spec/kv-offload.md 7, with
@@ -309,6 +321,7 @@ impl Planner<'_> {
             read_per_token: self.reads(context, &outcome.measured),
             fits: outcome.fits,
             notes: self.notes(context, outcome),
+            placement: outcome.placement,
         }
     }
 
@@ -338,6 +351,12 @@ impl Planner<'_> {
         let Self { model, choices, weights, heaps, .. } = self;
         let mut notes: Vec<_> = model.note.iter().cloned().collect();
         notes.extend(heaps.note.iter().cloned());
+        let Bandwidth { device, bus } = choices.bandwidth;
+        for (what, rate) in [("its own memory", device), ("host memory", bus)] {
+            if let Some(rate) = rate {
+                notes.push(format!("the device reads {what} at {:.1} GB/s", rate / 1e9));
+            }
+        }
         let reach = model.reach();
         if context > reach && outcome.fits {
             notes.push(format!(

@@ -57,7 +57,7 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<[f64; 3]> {
     let positions: Vec<u32> = (depth - n..depth).collect();
     let buf = gpu.alloc("positions", u64::from(n) * 4, MemoryKind::Scratch)?;
     gpu.upload(&buf, 0, bytemuck::cast_slice(&positions))?;
-    let step = KvStep { layer: &kv, positions: &buf, span: kv.span(depth - n, n)? };
+    let step = KvStep { layer: &kv, positions: &buf, span: kv.span(depth - n, n)?, staging: None };
     let width = N_HEAD * HEAD_DIM;
     let wave: Vec<f32> = (0..n * width).map(|i| (f64::from(i) * 0.7).sin() as f32).collect();
     let q = Tensor::upload(gpu, "q", &wave, width, MemoryKind::Scratch)?;

@@ -61,7 +61,7 @@ fn measure(engine: &mut Engine, arguments: &Arguments) -> Result<()> {
     for &depth in &arguments.depths {
         let mut seq = engine.new_sequence()?;
         engine.synthetic_history(&mut seq, depth)?;
-        let before = *engine.attention_reads();
+        let before = engine.attention_reads();
         decode(engine, &mut seq, arguments.tokens)?;
         let reads = engine.attention_reads().since(&before);
         depths.push(Depth { depth, seq, reads, seconds: Vec::new() });

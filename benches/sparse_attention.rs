@@ -74,7 +74,7 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
     select_blocks::record(&mut rec, &iq, step, &select_scratch, &selection, n)?;
     let select = rec.finish()?;
     let mut rec = Recorder::new(gpu);
-    let step = KvStep { layer: &kv, positions, span };
+    let step = KvStep { layer: &kv, positions, span, staging: None };
     let chosen = (&selection, SHAPE);
     sparse_attention::record(
         &mut rec,

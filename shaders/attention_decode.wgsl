@@ -1,5 +1,5 @@
 // Running softmax(q . k * scale) . v of up to 8 rows (query heads of a kv head's group, and
-// queries) over one split of a segment. spec/architectures.md 1.3 step 5.
+// queries) over one split of a piece. spec/architectures.md 1.3 step 5.
 //
 // Memory bound: each key and value is read once for all rows, 16 bytes a lane. By 32 keys: 8
 // lanes share a key and add up its dot products in workgroup memory; a lane a (row, key) does

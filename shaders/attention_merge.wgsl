@@ -13,7 +13,6 @@ const WG: u32 = $WG;
 
 struct Params {
     rows: u32,        // n * n_head
-    first: u32,       // first query of this dispatch among the step's
     n_head: u32,
     head_dim: u32,
     splits: u32,
@@ -24,7 +23,7 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> state: array<vec2<f32>>;  // [n][splits][n_head] (m, l)
 @group(0) @binding(1) var<storage, read> sums: array<f32>;         // [n][splits][n_head][head_dim]
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [step's n][n_head][head_dim]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [n][n_head][head_dim]
 #if gate
 @group(0) @binding(3) var<storage, read> gate: array<f32>;         // the same, strided
 #endif
@@ -65,9 +64,9 @@ fn main(
         }
         var value = sum / total;
 #if gate
-        let source = (p.first + token) * p.gate_token + p.gate_first + head * p.gate_head + i;
+        let source = token * p.gate_token + p.gate_first + head * p.gate_head + i;
         value *= sigmoid(gate[source]);
 #endif
-        y[((p.first + token) * p.n_head + head) * p.head_dim + i] = value;
+        y[(token * p.n_head + head) * p.head_dim + i] = value;
     }
 }

@@ -1,5 +1,5 @@
 // Running softmax(q . k * scale) . v of up to 64 rows (queries times query heads of a kv head's
-// group) over one split of a segment, causal. spec/architectures.md 1.3 step 5.
+// group) over one split of a piece, causal. spec/architectures.md 1.3 step 5.
 //
 // By 64 keys: q . k as a tiled product (4 rows x 4 keys a lane, 16 dims at a time in workgroup
 // memory), then twice 32 keys of softmax and of the product with v (a lane owns 8 values of

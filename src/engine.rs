@@ -14,7 +14,7 @@ use crate::{
     Error, Result,
     gguf::Gguf,
     gpu::{AdapterReport, Counters, Gpu, MemoryReport, Pace, Profile, Readback, Usage},
-    kv::{AttentionReads, KvType, Placement},
+    kv::{AttentionReads, CacheOptions, KvCounts, KvStats, Placement},
     model::{
         Model, ModelConfig, Observer, Workspace,
         tensors::check_tensors,
@@ -46,10 +46,12 @@ pub struct Engine {
     template: Option<ChatTemplate>,
     sampling: PartialSampling,
     context: u32,
-    cache: (KvType, KvType),
+    cache: CacheOptions,
     placement: Placement,
     profile: Option<Profile>,
-    reads: AttentionReads,
+    counts: KvCounts,
+    /// What host memory costs has been said.
+    warned: bool,
     pace: Pace,
 }
 
@@ -96,7 +98,11 @@ impl Engine {
             last: Tensor::scratch(&gpu, "last hidden", 1, model.hidden(&ws).width)?,
             readback: gpu.readback(u64::from(config.n_vocab) * 4)?,
             rope: RopeTable::new(frequencies, magnitude),
-            cache: (options.cache_k, options.cache_v),
+            cache: CacheOptions {
+                k: options.cache_k,
+                v: options.cache_v,
+                staging: options.kv_staging,
+            },
             placement: fitted.map(|(_, placement)| placement).unwrap_or_else(|| Placement {
                 wish: options.kv_host,
                 in_place: gpu.caps().host_buffers,
@@ -104,7 +110,8 @@ impl Engine {
                 host: room(options.host_memory, gpu.memory().host),
             }),
             profile: options.profile.then(Profile::default),
-            reads: AttentionReads::default(),
+            counts: KvCounts::default(),
+            warned: false,
             pace: Pace::default(),
             gpu,
             config,
@@ -174,8 +181,19 @@ impl Engine {
     }
 
     /// What attention has read so far.
-    pub fn attention_reads(&self) -> &AttentionReads {
-        &self.reads
+    pub fn attention_reads(&self) -> AttentionReads {
+        self.counts.reads()
+    }
+
+    /// The traffic of keys and values so far; waits for the device.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed.
+    pub fn kv_stats(&self) -> Result<KvStats> {
+        let staging = self.ws.staging.as_ref();
+        let copied = staging.map_or(Ok(0), |staging| staging.copied(&self.gpu))?;
+        let MemoryReport { device, host } = self.gpu.memory();
+        Ok(self.counts.report(copied, host.kv + host.index_raw, device.index_pooled))
     }
 
     /// An empty sequence.
@@ -183,7 +201,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] when memory is short.
     pub fn new_sequence(&self) -> Result<Sequence> {
-        let seq = Sequence::new(&self.gpu, &self.config, self.cache.0, self.cache.1)?;
+        let seq = Sequence::new(&self.gpu, &self.config, self.cache)?;
         seq.state.clear(&self.gpu);
         Ok(seq)
     }
@@ -322,7 +340,7 @@ impl Engine {
         let rows = self.request_rows(&seq.tokens, tokens, 0..tokens.len())?;
         let shape = self.prepare(seq, tokens, false)?;
         let pieces = self.record(seq, &shape, Some(observer))?;
-        self.run(seq, tokens, &pieces, rows, true)
+        self.run(seq, tokens, (&shape, &pieces), rows, true)
     }
 
     /// The device, for reading what an observer has copied.

@@ -3,7 +3,7 @@
 use crate::{
     Result,
     gpu::{Buf, Memory, Recording},
-    kv::{KvSpan, KvType},
+    kv::{CacheOptions, KvSpan},
     model::{self, ModelConfig, SequenceState},
     ops::Tensor,
 };
@@ -52,15 +52,10 @@ impl Checkpoint {
 }
 
 impl Sequence {
-    pub(crate) fn new(
-        gpu: &dyn Memory,
-        config: &ModelConfig,
-        k: KvType,
-        v: KvType,
-    ) -> Result<Self> {
+    pub(crate) fn new(gpu: &dyn Memory, config: &ModelConfig, cache: CacheOptions) -> Result<Self> {
         Ok(Self {
             tokens: Vec::new(),
-            state: SequenceState::new(gpu, config, k, v)?,
+            state: SequenceState::new(gpu, config, cache)?,
             logits: Tensor::scratch(gpu, "logits", 1, config.n_vocab)?,
             choice: crate::ops::argmax::buffer(gpu)?,
             recordings: HashMap::new(),

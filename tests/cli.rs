@@ -63,6 +63,7 @@ fn wrong_usage_is_status_2_and_named() {
         (&["-p"], "--prompt"),
         (&["-ub", "0"], "--ubatch-size"),
         (&["--rope-freq-scale", "0"], "--rope-freq-scale"),
+        (&["--kv-staging", "4095K"], "--kv-staging"),
         (&["-p", "a", "-f", "b"], "--file"),
         (&["--tokens", "1,x"], "--tokens"),
         (&["--tokens", "1", "--system-prompt", "x"], "--system-prompt"),

@@ -14,7 +14,7 @@ fn decode_at(engine: &mut Engine, depth: u32) -> (Vec<f32>, AttentionReads) {
     let mut seq = engine.new_sequence().unwrap();
     engine.synthetic_history(&mut seq, depth).unwrap();
     assert_eq!(seq.tokens().len(), depth as usize);
-    let before = *engine.attention_reads();
+    let before = engine.attention_reads();
     engine.decode(&mut seq, 7).unwrap();
     let logits = engine.logits(&seq).unwrap();
     // Also says that they are finite.

@@ -243,7 +243,7 @@ fn compare(name: &str, gguf: &Gguf, device: DeviceOptions, kv_host: KvHost, cont
     };
     let model = Model::of_file(gguf, name).unwrap();
     let heaps = Heaps::apart(HeapSize::device(4 * GIB, ""), HeapSize::host(4 * GIB, ""));
-    let choices = Choices { kv_staging: 0, experts_host, ..choices(context, kv_host) };
+    let choices = Choices { experts_host, ..choices(context, kv_host) };
     let plan = Plan::new(&model, &choices, &caps, &heaps).unwrap();
     let (b, d, h) = (plan.bytes, found.device, found.host);
     assert_eq!((b.weights_device, b.weights_host), (d.weights, h.weights), "{name}");

@@ -273,7 +273,7 @@ fn chunks_inside_the_budget_leave_the_selection_out() {
     let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, 64);
     // The budget of 32 and a tail of 3 by two layers; of 36 tokens the last one leaves some out.
     let [dense, sparse] = [(35, 2 * 35), (36, 0)].map(|(first, queries)| {
-        let before = *engine.attention_reads();
+        let before = engine.attention_reads();
         let mut seq = engine.new_sequence().unwrap();
         let mut rows = vec![logits(&mut engine, &mut seq, &ids[..first])];
         assert_eq!(engine.attention_reads().since(&before).dense_queries, queries);

@@ -70,6 +70,7 @@ fn the_report_has_exactly_these_fields() {
             "timings",
             "memory",
             "attention",
+            "kv",
             "paths",
             "device"
         ]
@@ -245,6 +246,25 @@ fn a_seed_reproduces_a_run_and_without_one_runs_differ() {
     let again = json(&[&args[..], &["-s", &seed]].concat());
     assert_eq!(again["tokens"], one["tokens"]);
     assert_eq!(again["seed"], one["seed"]);
+}
+
+#[test]
+fn the_traffic_of_keys_and_values_is_told() {
+    let ids = (1..=30).map(|id| id.to_string()).collect::<Vec<_>>().join(",");
+    let args = ["run", "-m", MODEL, "--tokens", &ids, "-n", "3", "--ignore-eos", "--json"];
+    let args = [&args[..], &["-ub", "10", "--kv-host", "on", "--kv-stats"]].concat();
+    let output = command(&args).output().unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let kv = &report["kv"];
+    assert_eq!((&kv["ctx_tokens"], &kv["prefill"]["chunks"]), (&json!(32), &json!(3)));
+    assert_eq!(kv["decode"]["steps"], 2);
+    // The last two chunks stream what is before them, in the last layer the last one.
+    let (layers, row) = (kv["layers"].as_u64().unwrap(), kv["row_bytes"].as_u64().unwrap());
+    let streamed = kv["prefill"]["bytes_streamed"].as_u64().unwrap();
+    assert_eq!(streamed, 20 * row + 10 * row / layers * (layers - 1));
+    assert_eq!(kv["host_resident"], report["memory"]["host"]["total"]);
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("kv prefill: 3 chunks"), "{stderr}");
 }
 
 #[test]

@@ -1,8 +1,9 @@
 // What both attention kernels share: bindings, which queries and which part of the history a
-// workgroup works on, and the running softmax it leaves for later segments and the merge.
+// workgroup works on, and the running softmax it leaves for later pieces and the merge.
 //
 // A workgroup has one kv head, $TOKENS consecutive queries, $HEADS query heads of the kv head's
-// group, and one of `splits` parts of the segment. Row r is query r / HEADS, head r % HEADS.
+// group, and one of `splits` parts of a piece of the history. Row r is query r / HEADS, head
+// r % HEADS.
 
 #import shared/grid
 #import kv/$K
@@ -27,9 +28,10 @@ struct Params {
     blocks: u32,          // workgroups for them
     splits: u32,
     least: u32,           // keys a split takes at least, a multiple of 64
-    segment_first: u32,   // position of the segment's first token
-    segment_tokens: u32,
-    carry: u32,           // 1: earlier segments have left their state
+    piece_first: u32,     // position of the piece's first token
+    piece_tokens: u32,
+    base: u32,            // row of that token in the buffers
+    carry: u32,           // 1: earlier pieces have left their state
     scale: f32,           // of q . k
     // 1, unknown to the compiler: a factor of loop bounds that must not be unrolled, where that
     // takes software Vulkan many seconds.
@@ -45,9 +47,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read> values: array<vec4<u32>>;  // [token][n_kv][D]
 @group(0) @binding(3) var<storage, read> positions: array<u32>;     // [step's n]
 // Largest score and sum of exp(score - largest) of a split.
-@group(0) @binding(4) var<storage, read_write> state: array<vec2<f32>>;  // [n][splits][n_head]
+@group(0) @binding(4) var<storage, read_write> state: array<vec2<f32>>;  // [step's n][splits][n_head]
 // Sum of exp(score - largest) * v; unwritten where the state's sum is 0.
-@group(0) @binding(5) var<storage, read_write> sums: array<vec4<f32>>;   // [n][splits][n_head][D/4]
+@group(0) @binding(5) var<storage, read_write> sums: array<vec4<f32>>;   // [step's n][splits][n_head][D/4]
 #if sparse
 @group(0) @binding(6) var<storage, read> blocks: array<u32>;        // [step's n][most] ascending
 #endif
@@ -56,15 +58,15 @@ struct Params {
 #if sparse
 #import shared/selected
 
-// Keys of the segment in the list of query `token`.
+// Keys of the piece in the list of query `token`.
 fn visible(token: u32) -> u32 {
     let query = p.first + token;
-    let end = listed_before(query, p.segment_first + p.segment_tokens);
-    return end - listed_before(query, p.segment_first);
+    let end = listed_before(query, p.piece_first + p.piece_tokens);
+    return end - listed_before(query, p.piece_first);
 }
 
 fn key_row(at: Place, key: u32) -> u32 {
-    return listed_position(p.first + at.token, at.listed + key) - p.segment_first;
+    return listed_position(p.first + at.token, at.listed + key) - p.piece_first;
 }
 
 // Every key of the workgroup's split, since that has one query.
@@ -72,18 +74,18 @@ fn row_visible(at: Place, row: u32) -> u32 {
     return select(0u, at.end, row_exists(at, row));
 }
 #else
-// Keys of the segment at or before the position of query `token`.
+// Keys of the piece at or before the position of query `token`.
 fn visible(token: u32) -> u32 {
     let position = positions[p.first + token];
-    return min(max(position + 1u, p.segment_first) - p.segment_first, p.segment_tokens);
+    return min(max(position + 1u, p.piece_first) - p.piece_first, p.piece_tokens);
 }
 
-// Row of the segment that key `key` of those that the queries see is in.
+// Row of the piece that key `key` of those that the queries see is in.
 fn key_row(at: Place, key: u32) -> u32 {
     return key;
 }
 
-// Keys of the segment that the row may see; none for a row that does not exist.
+// Keys of the piece that the row may see; none for a row that does not exist.
 fn row_visible(at: Place, row: u32) -> u32 {
     if !row_exists(at, row) { return 0u; }
     return visible(row_token(at, row));
@@ -98,7 +100,7 @@ struct Place {
     begin: u32,   // keys of this split, counted from the first that the queries see
     end: u32,
 #if sparse
-    listed: u32,  // entries of the query's list before the segment
+    listed: u32,  // entries of the query's list before the piece
 #endif
 }
 
@@ -113,7 +115,7 @@ fn place_of(group: u32) -> Place {
     let begin = min(split * share, seen);
     let end = min(begin + share, seen);
 #if sparse
-    let listed = listed_before(p.first + token, p.segment_first);
+    let listed = listed_before(p.first + token, p.piece_first);
     return Place(kv_head, token, block * HEADS, split, begin, end, listed);
 #else
     return Place(kv_head, token, block * HEADS, split, begin, end);
@@ -133,7 +135,7 @@ fn row_head(at: Place, row: u32) -> u32 {
 }
 
 fn row_slot(at: Place, row: u32) -> u32 {
-    return (row_token(at, row) * p.splits + at.split) * p.n_head + row_head(at, row);
+    return ((p.first + row_token(at, row)) * p.splits + at.split) * p.n_head + row_head(at, row);
 }
 
 // vec4 `i` of the row's scaled query.
@@ -143,8 +145,8 @@ fn row_query(at: Place, row: u32, i: u32) -> vec4<f32> {
     return q[source * (D / 4u) + i] * p.scale;
 }
 
-// Stores the row's state, joined with that of earlier segments; returns what the sums of this
-// segment and those of the earlier ones are multiplied by (the latter 0 where there are none).
+// Stores the row's state, joined with that of earlier pieces; returns what the sums of this
+// piece and those of the earlier ones are multiplied by (the latter 0 where there are none).
 fn join_state(at: Place, row: u32, largest: f32, total: f32) -> vec2<f32> {
     if !row_exists(at, row) { return vec2(0.0); }
     let slot = row_slot(at, row);
@@ -178,13 +180,14 @@ fn plus_dot(a: f32, b: vec4<f32>, c: vec4<f32>) -> f32 {
     return (((a + b.x * c.x) + b.y * c.y) + b.z * c.z) + b.w * c.w;
 }
 
-// Eight `i` of the key or value in row `row` of the segment as stored, so that loads can be under way together.
+// Eight `i` of the key or value in row `row` of the piece as stored, so that loads can be under way
+// together.
 fn load_key(at: Place, row: u32, i: u32) -> Packed {
-    let words = words_$K((row * p.n_kv + at.kv_head) * EIGHTS + i);
+    let words = words_$K(((p.base + row) * p.n_kv + at.kv_head) * EIGHTS + i);
     return Packed(keys[words.x], keys[words.y]);
 }
 
 fn load_value(at: Place, row: u32, i: u32) -> Packed {
-    let words = words_$V((row * p.n_kv + at.kv_head) * EIGHTS + i);
+    let words = words_$V(((p.base + row) * p.n_kv + at.kv_head) * EIGHTS + i);
     return Packed(values[words.x], values[words.y]);
 }

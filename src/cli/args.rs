@@ -122,6 +122,13 @@ pub(crate) struct ModelArgs {
     /// device's only
     #[arg(long, value_enum, default_value_t = KvHostArg::Auto, value_name = "WHERE")]
     kv_host: KvHostArg,
+    /// Bytes of device memory through which prompts read keys and values of one layer that lie in
+    /// host memory, at least 4M
+    #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_staging)]
+    kv_staging: u64,
+    /// Print the traffic of keys and values
+    #[arg(long)]
+    pub(crate) kv_stats: bool,
     /// Bytes of device memory to use at most; with K, M or G behind the number, of 1024
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     device_memory: Option<u64>,
@@ -156,6 +163,7 @@ impl ModelArgs {
             cache_k: self.cache.types().0,
             cache_v: self.cache.types().1,
             kv_host: self.kv_host.into(),
+            kv_staging: self.kv_staging,
             device_memory: self.device_memory,
             host_memory: self.host_memory,
             experts_host: self.experts_host,
@@ -188,6 +196,14 @@ pub(crate) fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     };
     let bytes = number.parse::<u64>().ok().and_then(|n| n.checked_mul(1 << shift));
     bytes.ok_or_else(|| "expected a number of bytes, like 16G or 512M".into())
+}
+
+/// Bytes of `--kv-staging`.
+pub(crate) fn parse_staging(text: &str) -> std::result::Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes < 4 << 20 => Err("it takes at least 4M".into()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// A factor that can be inverted.

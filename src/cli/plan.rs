@@ -8,7 +8,10 @@ use engine::{
 };
 
 use super::{
-    args::{CacheType, DeviceArgs, KvHostArg, NgramStorage, parse_bytes, parse_some_layers},
+    args::{
+        CacheType, DeviceArgs, KvHostArg, NgramStorage, parse_bytes, parse_some_layers,
+        parse_staging,
+    },
     output,
 };
 
@@ -44,7 +47,7 @@ pub(super) struct PlanArgs {
     #[arg(long, value_enum, default_value_t = KvHostArg::Auto, value_name = "WHERE")]
     kv_host: KvHostArg,
     /// Bytes through which a prompt streams keys and values that lie in host memory
-    #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES", default_value = "32M", value_parser = parse_staging)]
     kv_staging: u64,
     /// Layers, from the first, whose experts are in host memory
     #[arg(long, alias = "n-cpu-moe", value_name = "N|all", default_value = "0", value_parser = parse_some_layers)]

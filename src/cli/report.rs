@@ -4,9 +4,10 @@
 use std::{fmt::Write, time::Duration};
 
 use engine::{
+    Result,
     generate::FinishReason,
     gpu::{AdapterReport, MemoryReport, Profile, Usage},
-    kv::AttentionReads,
+    kv::{AttentionReads, KvStats},
 };
 use serde::Serialize;
 
@@ -26,7 +27,8 @@ pub(super) struct Report<'a> {
     seed: u64,
     timings: Timings,
     memory: Memory,
-    attention: Attention<'a>,
+    attention: Attention,
+    kv: KvStats,
     paths: Vec<String>,
     device: &'a AdapterReport,
 }
@@ -43,9 +45,9 @@ struct Memory {
 
 /// What attention has read since the model was loaded.
 #[derive(Serialize)]
-struct Attention<'a> {
+struct Attention {
     #[serde(flatten)]
-    reads: &'a AttentionReads,
+    reads: AttentionReads,
     average_tokens: f64,
 }
 
@@ -88,10 +90,10 @@ impl Timings {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(session: &'a Session, done: &'a Completion) -> Self {
+    pub(super) fn new(session: &'a Session, done: &'a Completion) -> Result<Self> {
         let reads = session.engine.attention_reads();
         let MemoryReport { device, host } = session.engine.memory();
-        Self {
+        Ok(Self {
             tokens: &done.tokens,
             text: &done.text,
             prompt_tokens: done.prompt_tokens,
@@ -101,9 +103,10 @@ impl<'a> Report<'a> {
             timings: Timings::new(session.load, done),
             memory: Memory { device, host, process: HostMemory::now() },
             attention: Attention { reads, average_tokens: reads.average_tokens() },
+            kv: session.engine.kv_stats()?,
             paths: session.engine.paths(),
             device: session.engine.device().0,
-        }
+        })
     }
 }
 
@@ -134,8 +137,40 @@ pub(super) fn summary(load: Duration, done: &Completion) -> String {
     )
 }
 
+/// The traffic of keys and values.
+pub(super) fn kv(stats: &KvStats) -> String {
+    let KvStats { decode, prefill, .. } = stats;
+    let ratio = prefill.ratio.map_or_else(String::new, |r| format!(", 1/{r:.1} of that"));
+    format!(
+        "kv: {} tokens of {} bytes in {} attention layers; {} bytes of keys, values and index keys \
+         in host memory, {} of pooled keys on the device\n\
+         kv decode: {} steps, {:.1} tokens a layer on average, {} at most; {} bytes gathered, {} a \
+         step, and {} of pooled keys\n\
+         kv prefill: {} chunks, {} pieces copied; {} bytes read by queries one by one, {} copied \
+         from host memory and {} read in place{ratio}\n\
+         kv: {} bytes written to host memory",
+        stats.ctx_tokens,
+        stats.row_bytes,
+        stats.layers,
+        stats.host_resident,
+        stats.device_pooled,
+        decode.steps,
+        decode.tokens_selected_avg,
+        decode.tokens_selected_max,
+        decode.bytes_gathered,
+        decode.bytes_per_step,
+        decode.pool_scan_bytes,
+        prefill.chunks,
+        prefill.segments,
+        prefill.bytes_naive,
+        prefill.bytes_streamed,
+        prefill.bytes_in_place,
+        stats.bytes_written_host,
+    )
+}
+
 /// Time per op, the longest first; then what attention has read.
-pub(super) fn profile(profile: &Profile, reads: &AttentionReads) -> String {
+pub(super) fn profile(profile: &Profile, reads: AttentionReads) -> String {
     let total = profile.ops.values().fold(0.0, |sum, op| sum + op.ns);
     let mut rows: Vec<_> = profile.ops.iter().collect();
     rows.sort_by(|a, b| b.1.ns.total_cmp(&a.1.ns).then(a.0.cmp(b.0)));

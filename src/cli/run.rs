@@ -73,8 +73,7 @@ fn start(args: &RunArgs, conversation: bool) -> Result<()> {
     let mut session = open(args)?;
     let system = args.template.system_prompt.clone();
     chat::converse(&mut session, system, first, args.single_turn)?;
-    finish(args, &session);
-    Ok(())
+    finish(args, &session)
 }
 
 fn one_shot(args: &RunArgs, prompt: Prompt) -> Result<()> {
@@ -85,13 +84,12 @@ fn one_shot(args: &RunArgs, prompt: Prompt) -> Result<()> {
     let mut show = |text: &str| if args.json { Ok(()) } else { print(text) };
     let done = session.complete(&mut sequence, tokens, None, &mut show)?;
     if args.json {
-        output::json(&Report::new(&session, &done))?;
+        output::json(&Report::new(&session, &done)?)?;
     } else {
         output::result("\n")?;
         output::note(report::summary(session.load, &done));
     }
-    finish(args, &session);
-    Ok(())
+    finish(args, &session)
 }
 
 /// The prompt's tokens, and whether they leave thinking open.
@@ -121,9 +119,14 @@ fn open(args: &RunArgs) -> Result<Session> {
     Session::open(&args.model, &args.sampling, &args.generate, &args.template)
 }
 
-/// Prints the table of `--profile`.
-fn finish(args: &RunArgs, session: &Session) {
-    if let Some(profile) = session.engine.profile().filter(|_| args.model.profile) {
-        output::note(report::profile(profile, session.engine.attention_reads()));
+/// Prints the tables of `--profile` and `--kv-stats`.
+fn finish(args: &RunArgs, session: &Session) -> Result<()> {
+    let engine = &session.engine;
+    if let Some(profile) = engine.profile().filter(|_| args.model.profile) {
+        output::note(report::profile(profile, engine.attention_reads()));
     }
+    if args.model.kv_stats {
+        output::note(report::kv(&engine.kv_stats()?));
+    }
+    Ok(())
 }

@@ -39,7 +39,7 @@ pub(super) fn fit(
             cache_k: options.cache_k,
             cache_v: options.cache_v,
             kv_host: options.kv_host,
-            kv_staging: 0,
+            kv_staging: options.kv_staging,
             chunk: options.chunk,
             experts_host: options.experts_host,
             ngram: options.ngram,

@@ -2,7 +2,7 @@
 
 use crate::{
     gpu::DeviceOptions,
-    kv::{KvHost, KvType},
+    kv::{KvHost, KvType, STAGING},
     model::RopeOverride,
     ngram::Storage,
 };
@@ -23,6 +23,9 @@ pub struct EngineOptions {
     pub cache_v: KvType,
     /// Which memory keys and values go to.
     pub kv_host: KvHost,
+    /// Bytes of device memory through which prompts read keys and values of one layer that lie in
+    /// host memory; small ones are for tests.
+    pub kv_staging: u64,
     /// Bytes of device memory to use at most.
     pub device_memory: Option<u64>,
     /// Bytes of host memory, read in place by the device, to use at most.
@@ -49,6 +52,7 @@ impl Default for EngineOptions {
             cache_k: KvType::F16,
             cache_v: KvType::F16,
             kv_host: KvHost::default(),
+            kv_staging: STAGING,
             device_memory: None,
             host_memory: None,
             experts_host: 0,

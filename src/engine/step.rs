@@ -4,16 +4,13 @@ use super::Engine;
 use crate::{
     Result,
     gpu::{Recorder, Recording},
-    kv::KvSpan,
+    kv::{FEW, KvSpan, StepTaken, bus},
     model::{Observer, workspace::Step},
     ngram::Pending,
     ops::argmax,
     sequence::{Sequence, StepShape},
 };
 use std::ops::{ControlFlow, Range};
-
-/// Tokens of a step that counts as decoding.
-const FEW: u32 = 8;
 
 /// Recordings a sequence keeps besides the one-token step: the full chunk and a remainder or two.
 const KEPT_RECORDINGS: usize = 4;
@@ -68,9 +65,10 @@ impl Engine {
             Some(pieces) => pieces,
             None => self.record(seq, &shape, None)?,
         };
-        self.run(seq, tokens, &pieces, rows, head)?;
+        self.run(seq, tokens, (&shape, &pieces), rows, head)?;
         if seq.recordings.len() >= KEPT_RECORDINGS {
-            seq.recordings.retain(|shape, _| shape.n == 1 || shape.n == self.ws.rows);
+            let (full, span) = (self.ws.rows, shape.span);
+            seq.recordings.retain(|kept, _| kept.n == 1 || (kept.n == full && kept.span == span));
         }
         seq.recordings.insert(shape, pieces);
         Ok(())
@@ -81,7 +79,7 @@ impl Engine {
         &mut self,
         seq: &mut Sequence,
         tokens: &[u32],
-        pieces: &[Recording],
+        (shape, pieces): (&StepShape, &[Recording]),
         rows: Option<Pending>,
         read: bool,
     ) -> Result<()> {
@@ -96,8 +94,8 @@ impl Engine {
         }
         self.submit(last, n)?;
         seq.broken = false;
-        let first = seq.tokens.len() as u32;
-        seq.state.count_reads(first, n, (self.is_dense(first, n), read), &mut self.reads);
+        let (first, StepShape { span, dense, .. }) = (seq.tokens.len() as u32, *shape);
+        seq.state.count(StepTaken { first, n, span, dense, read }, &mut self.counts);
         seq.tokens.extend_from_slice(tokens);
         Ok(())
     }
@@ -142,6 +140,8 @@ impl Engine {
     pub(super) fn prepare_places(&mut self, seq: &mut Sequence, n: u32) -> Result<Option<KvSpan>> {
         let first = seq.tokens.len() as u32;
         let span = seq.state.reserve(&self.gpu, first, n, self.context, &self.placement)?;
+        self.ws.stage(&self.gpu, &seq.state, (first, n), self.context)?;
+        self.warn_of_host_memory(seq);
         let inputs = &self.ws.inputs;
         let positions: Vec<u32> = (first..first + n).collect();
         self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
@@ -153,6 +153,19 @@ impl Engine {
             self.rope.write_every(&self.gpu, block, shape.ratio, blocks, table)?;
         }
         Ok(span)
+    }
+
+    /// Says once what it costs that keys and values are in host memory.
+    fn warn_of_host_memory(&mut self, seq: &Sequence) {
+        if self.warned || self.gpu.memory().host.kv == 0 {
+            return;
+        }
+        self.warned = true;
+        let dense = seq.state.attention().filter(|layer| layer.index.is_none());
+        let bytes = dense.map(|layer| layer.kv.bytes_per_token()).sum();
+        if let Some(text) = bus::warning(self.gpu.adapter().kind, bytes, self.context) {
+            tracing::warn!("{text}");
+        }
     }
 
     pub(super) fn record(

@@ -1,6 +1,9 @@
 //! The cache of one attention layer of one sequence, in power-of-two segments.
 
-use super::KvType;
+use super::{
+    KvType,
+    stream::{FEW, PAGE, Piece, STAGING, Staging},
+};
 use crate::{
     Error, Result,
     gpu::{Buf, Heap, Memory, MemoryKind},
@@ -54,6 +57,9 @@ pub struct KvSpan {
     pub from: u32,
     /// One past the last segment written to and read.
     pub to: u32,
+    /// In steps of more than [`FEW`] tokens: how many pieces of the history have positions that
+    /// the step reads ([`KvLayer::pieces`]). None: it reads whole segments, in place.
+    pub pieces: Option<u32>,
 }
 
 /// A layer's cache as one step uses it.
@@ -65,6 +71,8 @@ pub struct KvStep<'a> {
     pub positions: &'a Buf,
     /// The segments that any replay of the recording may touch.
     pub span: KvSpan,
+    /// Where pieces of host segments are copied before they are read; none: they are read in place.
+    pub staging: Option<&'a Staging>,
 }
 
 /// The segments `range` of a layer's, once there are `n` positions.
@@ -95,6 +103,15 @@ impl<'a> KvStep<'a> {
     ) -> Result<&'a [KvSegment]> {
         bound(&self.layer.segments, op, self.positions, n, range)
     }
+
+    /// The pieces that the step reads, by position, once shapes are checked.
+    pub(crate) fn pieces(&self, op: &str, n: u32) -> Result<Vec<Piece<'a>>> {
+        let segments = self.segments(op, n, 0..self.span.to)?;
+        Ok(match self.span.pieces {
+            None => segments.iter().map(Piece::whole).collect(),
+            Some(pieces) => self.layer.pieces().take(pieces as usize).collect(),
+        })
+    }
 }
 
 /// The keys and values of one layer.
@@ -108,6 +125,8 @@ pub struct KvLayer {
     /// Tokens of the first and the largest segment.
     first: u32,
     largest: u32,
+    /// Tokens of a piece at most.
+    piece: u32,
 }
 
 impl KvLayer {
@@ -136,8 +155,17 @@ impl KvLayer {
             return Err(Error::Device(format!("one token's keys need {row} bytes in one binding")));
         }
         let largest = 1 << most.ilog2();
-        let segments = Vec::new();
-        Ok(Self { segments, k_type, v_type, n_kv, head_dim, first: FIRST.min(largest), largest })
+        let (segments, first) = (Vec::new(), FIRST.min(largest));
+        let layer = Self { segments, k_type, v_type, n_kv, head_dim, first, largest, piece: 0 };
+        Ok(layer.with_staging(STAGING))
+    }
+
+    /// Pieces of as many tokens as have room in `bytes`, a power of two, at least a page.
+    #[must_use]
+    pub fn with_staging(mut self, bytes: u64) -> Self {
+        let fitting = u32::try_from(bytes / self.bytes_per_token()).unwrap_or(u32::MAX);
+        self.piece = (1 << fitting.max(1).ilog2()).clamp(PAGE, self.largest.max(PAGE));
+        self
     }
 
     /// The same heads and types over one segment.
@@ -169,7 +197,8 @@ impl KvLayer {
         let rest = context - first;
         // The power of two that the rest fills, and for the last tokens one that holds them.
         let filled = 1 << rest.checked_next_multiple_of(GRAIN).unwrap_or(rest).ilog2();
-        let useful = rest.checked_next_power_of_two().unwrap_or(self.largest).min(filled);
+        let useful = rest.max(PAGE).checked_next_power_of_two();
+        let useful = useful.unwrap_or(self.largest).min(filled);
         let tokens = first.max(self.first).min(self.largest).min(useful);
         Ok(Some(Cut { first, tokens }))
     }
@@ -216,13 +245,32 @@ impl KvLayer {
             )));
         };
         let of = |position| self.segments.partition_point(|s| s.first + (s.tokens - 1) < position);
-        Ok(KvSpan { from: of(first) as u32, to: of(last) as u32 + 1 })
+        let pieces = || self.pieces().take_while(|piece| piece.first <= last).count() as u32;
+        let pieces = (n > FEW).then(pieces);
+        Ok(KvSpan { from: of(first) as u32, to: of(last) as u32 + 1, pieces })
+    }
+
+    /// The history cut into pieces: segments, and the parts of those that are larger than a piece
+    /// may be. The cut does not depend on where segments lie.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece<'_>> {
+        self.segments.iter().flat_map(|segment| Piece::cut(segment, self.piece))
+    }
+
+    /// Tokens of a piece at most.
+    pub fn piece(&self) -> u32 {
+        self.piece
+    }
+
+    /// Bytes of a token's keys and of its values.
+    pub fn row_bytes(&self) -> (u64, u64) {
+        let values = u64::from(self.n_kv) * u64::from(self.head_dim);
+        (self.k_type.bytes(values), self.v_type.bytes(values))
     }
 
     /// Bytes of a token's keys and values.
     pub fn bytes_per_token(&self) -> u64 {
-        let values = u64::from(self.n_kv) * u64::from(self.head_dim);
-        self.k_type.bytes(values) + self.v_type.bytes(values)
+        let (k, v) = self.row_bytes();
+        k + v
     }
 
     /// Tokens there is room for.

@@ -2,6 +2,7 @@
 
 use super::{IndexLayer, KvLayer};
 use serde::Serialize;
+use std::ops::AddAssign;
 
 /// What the queries of attention layers have read; one query is one token in one layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -71,6 +72,17 @@ impl AttentionReads {
     /// Tokens attended to by a query on average; 0 without any.
     pub fn average_tokens(&self) -> f64 {
         self.tokens as f64 / (self.full_queries + self.sparse_queries).max(1) as f64
+    }
+}
+
+impl AddAssign for AttentionReads {
+    fn add_assign(&mut self, other: Self) {
+        self.full_queries += other.full_queries;
+        self.sparse_queries += other.sparse_queries;
+        self.tokens += other.tokens;
+        self.most_tokens = self.most_tokens.max(other.most_tokens);
+        self.kv_bytes += other.kv_bytes;
+        self.pooled_bytes += other.pooled_bytes;
     }
 }
 

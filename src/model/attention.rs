@@ -97,8 +97,8 @@ impl Attention {
             }
         }
         self.write(rec, step, state)?;
-        let (positions, span) = step.places()?;
-        let cache = KvStep { layer: &state.kv, positions, span };
+        let cache = self.cache(step, state)?;
+        let KvStep { positions, span, .. } = cache;
         let gate = config.gated_attention.then_some(Gate {
             tensor: &s.q_gate,
             first: config.head_dim,
@@ -159,8 +159,8 @@ impl Attention {
     /// Shapes that do not fit.
     pub fn write(&self, rec: &mut Recorder, step: &Step<'_>, state: &AttentionState) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
-        let (positions, span) = step.places()?;
-        let cache = KvStep { layer: &state.kv, positions, span };
+        let cache = self.cache(step, state)?;
+        let KvStep { positions, span, .. } = cache;
         let rotation = Rotation { table: &ws.inputs.rope, kind: config.rope.kind };
         let norm = self.k_norm.as_ref().map(|gamma| HeadNorm { gamma, eps: config.eps });
         let AttentionSpace { k, v, .. } = &ws.attention;
@@ -171,6 +171,14 @@ impl Attention {
                 indexer.write(rec, step, IndexStep { layer, positions, span })
             }
         }
+    }
+
+    /// The cache as this step reads and writes it.
+    fn cache<'a>(&self, step: &Step<'a>, state: &'a AttentionState) -> Result<KvStep<'a>> {
+        let (positions, span) = step.places()?;
+        let sparse = state.index.as_ref().filter(|_| !step.dense).map(IndexLayer::shape);
+        let span = state.kv.cheapest(span, step.n, sparse);
+        Ok(KvStep { layer: &state.kv, positions, span, staging: step.ws.staging.as_ref() })
     }
 
     /// The indexer and its keys, where this block has one.

@@ -4,7 +4,7 @@ use super::config::{LayerKind, ModelConfig};
 use crate::{
     Result,
     gpu::{Gpu, Memory, MemoryKind},
-    kv::{AttentionReads, IndexLayer, KvLayer, KvSpan, KvType, Placement},
+    kv::{CacheOptions, IndexLayer, KvCounts, KvLayer, KvSpan, Placement, StepTaken},
     ops::Tensor,
 };
 
@@ -55,7 +55,8 @@ impl SequenceState {
     ///
     /// # Errors
     /// [`crate::Error::Device`] when memory is short.
-    pub fn new(gpu: &dyn Memory, config: &ModelConfig, k: KvType, v: KvType) -> Result<Self> {
+    pub fn new(gpu: &dyn Memory, config: &ModelConfig, cache: CacheOptions) -> Result<Self> {
+        let CacheOptions { k, v, staging } = cache;
         let extra = config.qwen4exp.as_ref();
         let layer = |kind: &LayerKind| match (kind, &config.gdn) {
             (LayerKind::Recurrent, Some(g)) => Ok(LayerState::Recurrent(RecurrentState {
@@ -64,6 +65,7 @@ impl SequenceState {
             })),
             _ => {
                 let kv = KvLayer::new(gpu, config.n_kv, config.head_dim, k, v)?;
+                let kv = kv.with_staging(staging);
                 let chosen = extra.filter(|_| *kind == LayerKind::SparseAttention);
                 let index = chosen.map(|c| IndexLayer::new(c.indexer.shape(), k)).transpose()?;
                 Ok(LayerState::Attention(AttentionState { kv, index }))
@@ -114,11 +116,15 @@ impl SequenceState {
 
     /// Tokens there is room for; without attention layers any number.
     pub fn capacity(&self) -> u32 {
-        let capacity = |layer: &LayerState| match layer {
-            LayerState::Attention(state) => state.kv.capacity(),
-            LayerState::Recurrent(_) => u32::MAX,
-        };
-        self.layers.iter().map(capacity).min().unwrap_or(u32::MAX)
+        self.attention().map(|state| state.kv.capacity()).min().unwrap_or(u32::MAX)
+    }
+
+    /// Attention layers: all have the same sizes and are cut alike.
+    pub fn attention(&self) -> impl Iterator<Item = &AttentionState> {
+        self.layers.iter().filter_map(|layer| match layer {
+            LayerState::Attention(state) => Some(state),
+            LayerState::Recurrent(_) => None,
+        })
     }
 
     /// All of the part of fixed size.
@@ -130,18 +136,14 @@ impl SequenceState {
         recurrent.flatten().chain(&self.ngram_tail)
     }
 
-    /// Adds what the attention layers read for `n` tokens from position `first` on, in a step that
-    /// was `dense` or `read` as [`super::workspace::Step`] says: the last layer attends only if read.
-    pub fn count_reads(
-        &self,
-        first: u32,
-        n: u32,
-        (dense, read): (bool, bool),
-        reads: &mut AttentionReads,
-    ) {
-        for layer in &self.layers[..self.layers.len() - usize::from(!read)] {
+    /// Adds what the attention layers read and write in `step`.
+    pub fn count(&self, step: StepTaken, counts: &mut KvCounts) {
+        counts.begin(step);
+        for (il, layer) in (1..).zip(&self.layers) {
             if let LayerState::Attention(AttentionState { kv, index }) = layer {
-                reads.add(kv, index.as_ref(), (first, n), dense);
+                // The last layer attends only if that is read.
+                let attends = step.read || il < self.layers.len();
+                counts.add(kv, index.as_ref(), step, attends);
             }
         }
     }

@@ -4,11 +4,12 @@
 use super::{
     config::{Ffn, Gdn, LayerKind, ModelConfig},
     qwen4exp::Ngram,
+    state::SequenceState,
 };
 use crate::{
     Error, Result,
-    gpu::{Buf, Memory, MemoryKind},
-    kv::KvSpan,
+    gpu::{Buf, Gpu, Heap, Memory, MemoryKind},
+    kv::{FEW, KvLayer, KvSpan, Staging},
     ops::{
         Routing, Tensor, attention::AttentionScratch, experts::ExpertScratch,
         gated_delta::GatedDeltaScratch, select_blocks::SelectScratch,
@@ -181,6 +182,9 @@ pub struct Workspace {
     pub indexer: Option<IndexerSpace>,
     /// N-gram embedding, where the model has it.
     pub ngram: Option<NgramSpace>,
+    /// Where keys and values in host memory are copied for steps of many tokens, once there are
+    /// any.
+    pub staging: Option<Staging>,
 }
 
 impl Workspace {
@@ -287,6 +291,7 @@ impl Workspace {
             inputs,
             indexer,
             ngram,
+            staging: None,
             residual: match streams {
                 None => x.clone(),
                 Some(_) => scratch("block output", config.n_embd)?,
@@ -298,6 +303,30 @@ impl Workspace {
             gated_delta,
             ffn,
         })
+    }
+    /// Makes staging once a step of many tokens finds a cache in host memory, and writes to it
+    /// what depends on the position of the step of `n` tokens from `first` on.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] when memory is short.
+    pub fn stage(
+        &mut self,
+        gpu: &Gpu,
+        state: &SequenceState,
+        (first, n): (u32, u32),
+        context: u32,
+    ) -> Result<()> {
+        if n <= FEW {
+            return Ok(());
+        }
+        if self.staging.is_none() {
+            let on_host = |kv: &&KvLayer| kv.segments().iter().any(|s| s.heap() == Heap::Host);
+            let mut caches = state.attention().map(|state| &state.kv);
+            let new = |kv| Staging::new(gpu, kv, self.rows, context);
+            self.staging = caches.find(on_host).map(new).transpose()?;
+            self.staging.iter().for_each(|staging| staging.clear(gpu));
+        }
+        self.staging.as_ref().map_or(Ok(()), |staging| staging.begin(gpu, first, n))
     }
 }
 

@@ -1,11 +1,12 @@
 //! Causal softmax attention over a segmented cache, with grouped heads and an optional gate
 //! (spec/architectures.md 1.3 steps 5 and 6).
 //!
-//! Each segment is a dispatch that goes on from the running softmax of the one before; within
-//! it the history is split over workgroups where the queries alone would leave the device idle.
-//! A last dispatch merges the splits. Scratch depends on neither context nor chunk size.
+//! Each piece of the history (a segment, or part of one in steps of many tokens) is a dispatch
+//! that goes on from the running softmax of the one before; within it the history is split over
+//! workgroups where the queries alone would leave the device idle. A last dispatch merges the
+//! splits. Pieces are cut alike wherever they lie, so results do not depend on placement.
 
-use super::{Tensor, reduction_width, top_blocks::Selection};
+use super::{Tensor, kv_pages, kv_stage, reduction_width, top_blocks::Selection};
 use crate::{
     Error, Result,
     gpu::{Bind, Caps, Grid, Memory, Recorder},
@@ -17,7 +18,7 @@ use crate::{
 const WORKGROUPS: u32 = 128;
 /// Keys of a split, at least: a multiple of 64.
 const LEAST: u32 = 128;
-/// Running softmaxes there is room for: queries of one dispatch times splits.
+/// Queries of one dispatch, times splits.
 const SLOTS: u32 = 512;
 
 /// Running softmaxes of one attention call; any number of layers and recordings may share it, one
@@ -32,14 +33,14 @@ pub struct AttentionScratch {
 
 impl AttentionScratch {
     /// Scratch for layers of up to `n_head` query heads of `head_dim` values and steps of
-    /// `max_n` tokens.
+    /// `max_n` tokens: of a step of few tokens every split has a softmax.
     ///
     /// # Errors
     /// [`Error::Device`] when memory is short.
     pub fn new(gpu: &dyn Memory, n_head: u32, head_dim: u32, max_n: u32) -> Result<Self> {
         let row = u64::from(n_head) * u64::from(head_dim) * 4;
-        let fit = u32::try_from(gpu.caps().max_binding / row.max(1)).unwrap_or(SLOTS);
-        let slots = SLOTS.min(max_n.max(WORKGROUPS)).min(fit).max(1);
+        let fit = u32::try_from(gpu.caps().max_binding / row.max(1)).unwrap_or(u32::MAX);
+        let slots = max_n.max(WORKGROUPS).min(fit).max(1);
         Ok(Self {
             state: Tensor::scratch(gpu, "attention state", slots, 2 * n_head)?,
             sums: Tensor::scratch(gpu, "attention sums", slots, n_head * head_dim)?,
@@ -70,8 +71,9 @@ struct Params {
     blocks: u32,
     splits: u32,
     least: u32,
-    segment_first: u32,
-    segment_tokens: u32,
+    piece_first: u32,
+    piece_tokens: u32,
+    base: u32,
     carry: u32,
     scale: f32,
     one: u32,
@@ -84,7 +86,6 @@ struct Params {
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct MergeParams {
     rows: u32,
-    first: u32,
     n_head: u32,
     head_dim: u32,
     splits: u32,
@@ -110,8 +111,8 @@ struct Plan {
 }
 
 impl Plan {
-    /// For `n` queries of `group` heads a kv head, which see at most `longest` keys of a segment,
-    /// each its own ones if `apart`.
+    /// For `n` queries of `group` heads a kv head, which see at most `longest` keys of a piece,
+    /// each its own ones if `apart`; there is room for `slots` running softmaxes.
     fn new(
         (n, apart): (u32, bool),
         n_kv: u32,
@@ -132,9 +133,10 @@ impl Plan {
         // A power of two where it can be less than the most, so that chunks of odd lengths do not
         // each compile a kernel.
         let tokens = if apart { 1 } else { (most / heads).min(n.next_power_of_two()) };
-        let batch = n.min(slots);
+        let batch = n.min(SLOTS);
         let grid = batch.div_ceil(tokens) * n_kv * blocks;
-        let splits = (WORKGROUPS / grid).min(slots / batch).min(longest.div_ceil(LEAST)).max(1);
+        let splits =
+            (WORKGROUPS / grid).min(slots.min(SLOTS) / batch).min(longest.div_ceil(LEAST)).max(1);
         Self { shader, tokens, heads, blocks, batch, splits }
     }
 }
@@ -177,11 +179,11 @@ pub(super) fn record_seen(
     q.expect("attention", "q", n, n_head * head_dim)?;
     out.expect("attention", "out", n, n_head * head_dim)?;
     let slots = scratch.sums.rows;
-    scratch.state.expect("attention", "scratch", 1, scratch.state.width.max(2 * n_head))?;
-    scratch.sums.expect("attention", "scratch", 1, scratch.sums.width.max(n_head * head_dim))?;
-    let segments = step.segments("attention", n, 0..step.span.to)?;
+    scratch.state.expect("attention", "scratch", n, scratch.state.width.max(2 * n_head))?;
+    scratch.sums.expect("attention", "scratch", n, scratch.sums.width.max(n_head * head_dim))?;
+    let pieces = step.pieces("attention", n)?;
     let most = selected.map_or(u32::MAX, |(_, shape)| shape.budget + shape.ratio);
-    let longest = segments.iter().map(|s| s.tokens.min(most)).max().unwrap_or(1);
+    let longest = pieces.iter().map(|piece| piece.tokens.min(most)).max().unwrap_or(1);
     let queries = (n, selected.is_some());
     let plan = Plan::new(queries, n_kv, n_head / n_kv, head_dim, longest, slots);
     let variant = Variant::new(plan.shader)
@@ -191,10 +193,20 @@ pub(super) fn record_seen(
         .number("D", head_dim)
         .number("TOKENS", plan.tokens)
         .number("HEADS", plan.heads);
-    for first in (0..n).step_by(plan.batch as usize) {
-        let batch = plan.batch.min(n - first);
-        let groups = batch.div_ceil(plan.tokens) * n_kv * plan.blocks * plan.splits;
-        for (i, segment) in segments.iter().enumerate() {
+    if let Some(selected) = selected {
+        kv_pages::record(rec, step, &pieces, selected, n)?;
+    }
+    for (i, piece) in pieces.iter().enumerate() {
+        let (rows, base) = match step.staged(piece) {
+            None => (piece.segment, piece.first - piece.segment.first),
+            Some(staging) => {
+                kv_stage::record(rec, step, piece, staging, selected.is_some(), n)?;
+                (&staging.piece, 0)
+            }
+        };
+        for first in (0..n).step_by(plan.batch as usize) {
+            let batch = plan.batch.min(n - first);
+            let groups = batch.div_ceil(plan.tokens) * n_kv * plan.blocks * plan.splits;
             let params = Params {
                 groups,
                 n: batch,
@@ -205,8 +217,9 @@ pub(super) fn record_seen(
                 blocks: plan.blocks,
                 splits: plan.splits,
                 least: LEAST,
-                segment_first: segment.first,
-                segment_tokens: segment.tokens,
+                piece_first: piece.first,
+                piece_tokens: piece.tokens,
+                base,
                 carry: u32::from(i > 0),
                 scale,
                 one: 1,
@@ -215,8 +228,8 @@ pub(super) fn record_seen(
             };
             let mut bindings = vec![
                 (&q.buf).into(),
-                (&segment.k).into(),
-                (&segment.v).into(),
+                (&rows.k).into(),
+                (&rows.v).into(),
                 step.positions.into(),
                 (&scratch.state.buf).into(),
                 (&scratch.sums.buf).into(),
@@ -225,9 +238,8 @@ pub(super) fn record_seen(
             let grid = Grid::Flat(u64::from(groups));
             rec.dispatch("attention", &variant, &bindings, &params, grid)?;
         }
-        merge(rec, scratch, gate, out, (first, batch), (n_head, head_dim), plan.splits)?;
     }
-    Ok(())
+    merge(rec, scratch, gate, out, n, (n_head, head_dim), plan.splits)
 }
 
 fn heads_of(q: &Tensor, layer: &KvLayer) -> Result<u32> {
@@ -248,26 +260,18 @@ fn merge(
     scratch: &AttentionScratch,
     gate: Option<Gate<'_>>,
     out: &Tensor,
-    (first, n): (u32, u32),
+    n: u32,
     (n_head, head_dim): (u32, u32),
     splits: u32,
 ) -> Result<()> {
     let mut bindings =
         vec![(&scratch.state.buf).into(), (&scratch.sums.buf).into(), (&out.buf).into()];
     let rows = n * n_head;
-    let mut params = MergeParams {
-        rows,
-        first,
-        n_head,
-        head_dim,
-        splits,
-        gate_token: 0,
-        gate_head: 0,
-        gate_first: 0,
-    };
+    let mut params =
+        MergeParams { rows, n_head, head_dim, splits, gate_token: 0, gate_head: 0, gate_first: 0 };
     if let Some(gate) = gate {
         let width = gate.tensor.width.max(gate.first + (n_head - 1) * gate.stride + head_dim);
-        gate.tensor.expect("attention", "gate", first + n, width)?;
+        gate.tensor.expect("attention", "gate", n, width)?;
         params.gate_token = gate.tensor.width;
         params.gate_head = gate.stride;
         params.gate_first = gate.first;

@@ -27,7 +27,7 @@ struct Params {
 
 /// Writes the first `n` rows of `k` and `v` (`[n][n_kv * head_dim]`) to the places of their
 /// positions, keys after the optional norm and the rotation. One dispatch a segment that the
-/// step may write to.
+/// step may write to, and one more where the step reads its own rows from staging.
 ///
 /// # Errors
 /// Shapes that do not fit.
@@ -51,7 +51,9 @@ pub fn record(
         .flag("subgroup", norm.is_some() && rec.gpu().caps().subgroup)
         .number("WG", reduction_width(head_dim, rec.gpu().caps()).min(64));
     let rows = n * n_kv;
-    for segment in step.segments("kv_write", n, step.span.from..step.span.to)? {
+    let segments = step.segments("kv_write", n, step.span.from..step.span.to)?;
+    let kept = step.kept(segments).map(|staging| (&staging.chunk, &staging.places));
+    for (segment, places) in segments.iter().map(|s| (s, step.positions)).chain(kept) {
         let params = Params {
             rows,
             n_kv,
@@ -65,7 +67,7 @@ pub fn record(
             (&k.buf).into(),
             (&v.buf).into(),
             (&rotation.table.buf).into(),
-            step.positions.into(),
+            places.into(),
             (&segment.k).into(),
             (&segment.v).into(),
         ];

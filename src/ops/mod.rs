@@ -15,6 +15,8 @@ pub mod hyper_inject;
 pub mod hyper_mix;
 pub mod index_scores;
 pub mod index_write;
+pub mod kv_pages;
+pub mod kv_stage;
 pub mod kv_write;
 pub(crate) mod matrix;
 pub mod ple_gate;

@@ -97,8 +97,8 @@ pub fn record(
     gather(rec, step, (selection, shape), gathered)?;
     let (k, v) = (gathered.k.clone(), gathered.v.clone());
     let layer = step.layer.over(KvSegment { k, v, first: 0, tokens: gathered.tokens });
-    let span = KvSpan { from: 0, to: 1 };
-    let step = KvStep { layer: &layer, positions: &gathered.last, span };
+    let span = KvSpan { from: 0, to: 1, pieces: None };
+    let step = KvStep { layer: &layer, positions: &gathered.last, span, staging: None };
     attention::record(rec, q, gate, step, scratch, out, n, scale)
 }
 

@@ -3,11 +3,11 @@
 use super::{Choices, PerToken};
 use crate::{
     Result,
-    gpu::{Caps, Ledger, Memory, MemoryReport},
-    kv::{IndexLayer, KvHost, Placement},
+    gpu::{Caps, Ledger, Memory, MemoryReport, Usage},
+    kv::{IndexLayer, KvHost, Placement, Staging},
     model::{
         ModelConfig, Workspace,
-        state::{AttentionState, LayerState, SequenceState},
+        state::{AttentionState, SequenceState},
     },
     ops::Tensor,
     sequence::Sequence,
@@ -27,6 +27,8 @@ pub(super) struct Measured {
     /// Bytes by heap and kind, without weights.
     pub(super) memory: MemoryReport,
     state: SequenceState,
+    /// Tokens of a step.
+    rows: u32,
 }
 
 /// Everything on the device but keys, values and raw index keys, which are `wish`ed where there is
@@ -49,7 +51,7 @@ pub(super) fn measure(
     let placement = Placement { wish, in_place: caps.host_buffers, device, host: u64::MAX };
     let mut sequences = Vec::new();
     for _ in 0..choices.sequences {
-        let mut seq = Sequence::new(&ledger, config, choices.cache_k, choices.cache_v)?;
+        let mut seq = Sequence::new(&ledger, config, choices.cache())?;
         // Segment by segment, as a conversation grows.
         while seq.state.capacity() < context {
             seq.state.reserve(&ledger, seq.state.capacity(), 1, context, &placement)?;
@@ -63,19 +65,32 @@ pub(super) fn measure(
     let mut memory = ledger.memory();
     memory.device.staging += params + logits;
     memory.device.total += params + logits;
+    let rows = ws.rows;
     drop(ws);
     let state = match sequences.pop() {
         Some(seq) => seq.state,
-        None => SequenceState::new(&ledger, config, choices.cache_k, choices.cache_v)?,
+        None => SequenceState::new(&ledger, config, choices.cache())?,
     };
-    Ok(Measured { memory, state })
+    Ok(Measured { memory, state, rows })
 }
 
 impl Measured {
+    /// What steps copy keys and values in host memory through.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] when it exceeds a binding.
+    pub(super) fn streaming(&self, caps: &Caps, context: u32) -> Result<Usage> {
+        let ledger = Ledger::new(caps.clone());
+        let layer = self.state.attention().next();
+        let staging = layer.map(|layer| Staging::new(&ledger, &layer.kv, self.rows, context));
+        let _staging = staging.transpose()?;
+        Ok(ledger.memory().device)
+    }
+
     /// What a token adds to a sequence; the heaps are not told apart yet.
     pub(super) fn per_token(&self) -> PerToken {
         let mut sum = PerToken::default();
-        for AttentionState { kv, index } in self.attention() {
+        for AttentionState { kv, index } in self.state.attention() {
             let values = u64::from(kv.n_kv()) * u64::from(kv.head_dim());
             sum.k += kv.k_type().bytes(values);
             sum.v += kv.v_type().bytes(values);
@@ -92,7 +107,7 @@ impl Measured {
     /// Bytes of keys and values and of pooled keys that decoding the `depth`th token reads.
     pub(super) fn reads(&self, depth: u32) -> (u64, u64) {
         let position = depth.saturating_sub(1);
-        self.attention().fold((0, 0), |(kv, pooled), layer| {
+        self.state.attention().fold((0, 0), |(kv, pooled), layer| {
             let shape = layer.index.as_ref().map(IndexLayer::shape);
             let attended = shape.map_or(depth, |shape| shape.attended(position));
             let scanned = shape.map_or(0, |shape| shape.scanned(position));
@@ -100,13 +115,6 @@ impl Measured {
                 kv + u64::from(attended) * layer.kv.bytes_per_token(),
                 pooled + layer.index.as_ref().map_or(0, |index| index.bytes(scanned)),
             )
-        })
-    }
-
-    fn attention(&self) -> impl Iterator<Item = &AttentionState> {
-        self.state.layers.iter().filter_map(|layer| match layer {
-            LayerState::Attention(state) => Some(state),
-            LayerState::Recurrent(_) => None,
         })
     }
 }

@@ -22,7 +22,7 @@ pub use reads::{Bandwidth, Reads};
 use crate::{
     Error, Result,
     gpu::{Caps, MemoryReport, Usage},
-    kv::{GRAIN, KvHost, KvType, Placement},
+    kv::{CacheOptions, GRAIN, KvHost, KvType, Placement},
     ngram::Storage,
 };
 use measure::{Measured, measure};
@@ -52,6 +52,12 @@ pub struct Choices {
     pub ngram: Storage,
     /// What reading costs.
     pub bandwidth: Bandwidth,
+}
+
+impl Choices {
+    fn cache(&self) -> CacheOptions {
+        CacheOptions { k: self.cache_k, v: self.cache_v, staging: self.kv_staging }
+    }
 }
 
 /// How long a sequence is planned to be.
@@ -168,7 +174,8 @@ struct Outcome {
     measured: Measured,
     device: u64,
     host: u64,
-    staging: u64,
+    /// What prompts copy keys and values in host memory through.
+    streaming: Usage,
     fits: bool,
     placement: Placement,
 }
@@ -238,22 +245,23 @@ impl Planner<'_> {
             KvHost::On => kv > 0,
             KvHost::Auto => kv + index_raw > room && caps.host_buffers,
         };
-        let staging = if on_host { choices.kv_staging } else { 0 };
+        let streaming = if on_host { all.streaming(caps, context)? } else { Usage::default() };
+        let room = room.saturating_sub(streaming.total);
         let measured = match on_host {
-            true => measure((choices.kv_host, room.saturating_sub(staging)))?,
+            true => measure((choices.kv_host, room))?,
             false => all,
         };
         let table = if choices.ngram == Storage::Ram { weights.table } else { 0 };
-        let device = weights.device + measured.memory.device.total + staging;
+        let device = weights.device + measured.memory.device.total + streaming.total;
         let host = weights.host + table + measured.memory.host.total;
         let placement = Placement {
             wish: choices.kv_host,
             in_place: caps.host_buffers,
-            device: room.saturating_sub(staging),
+            device: room,
             host: heaps.host.free().saturating_sub(weights.host + table),
         };
         let fits = heaps.fit(device, host);
-        Ok(Outcome { measured, device, host, staging, fits, placement })
+        Ok(Outcome { measured, device, host, streaming, fits, placement })
     }
 
     /// The largest multiple of [`GRAIN`] that fits: the formula of spec/kv-offload.md 7, with
@@ -309,8 +317,8 @@ impl Planner<'_> {
                 index_raw: both(|u| u.index_raw),
                 index_pooled: both(|u| u.index_pooled),
                 recurrent: both(|u| u.state),
-                workspace: both(|u| u.scratch + u.staging),
-                staging: outcome.staging,
+                workspace: both(|u| u.scratch + u.staging) + outcome.streaming.scratch,
+                staging: outcome.streaming.staging,
                 reserve: heaps.device.reserve + heaps.host.reserve,
             },
             heaps: vec![

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{
     gpu::Heap,
-    kv::{KvLayer, KvType},
+    kv::{FEW, KvLayer, KvType, PAGE, Staging},
     ops::{
         reference::{
             attention::{attend, cached},
@@ -15,6 +15,7 @@ use crate::{
 use half::f16;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use std::collections::BTreeSet;
 
 #[derive(Clone, Copy)]
 struct Case {
@@ -64,6 +65,11 @@ impl Case {
     /// Queries at `first .. first + n`, which all choose alike if `same`; then what is unread by
     /// the first is NaN.
     fn check(&self, t: &TestDevice, first: u32, n: u32, same: bool) {
+        self.check_in(t, Heap::Device, first, n, same);
+    }
+
+    /// [`Self::check`] of a cache in `heap`; returns what came out.
+    fn check_in(&self, t: &TestDevice, heap: Heap, first: u32, n: u32, same: bool) -> Vec<f32> {
         let Self { n_head, n_kv, d, shape, .. } = *self;
         let mut rng = ChaCha8Rng::seed_from_u64(u64::from(first));
         let positions: Vec<u32> = (first..first + n).collect();
@@ -86,8 +92,20 @@ impl Case {
             v[row].fill(f32::NAN);
         }
         let kv = KvLayer::new(&t.gpu, n_kv as u32, d as u32, self.k_type, self.v_type).unwrap();
-        let mut kv = kv.with_segments_of(self.segment);
-        kv.ensure(&t.gpu, end as u32, 1 << 20, Heap::Device).unwrap();
+        let page = u64::from(PAGE) * kv.bytes_per_token();
+        let mut kv = kv.with_segments_of(self.segment).with_staging(page);
+        kv.ensure(&t.gpu, end as u32, 1 << 20, heap).unwrap();
+        let staging = (heap == Heap::Host).then(|| {
+            let staging = Staging::new(&t.gpu, &kv, n, end as u32).unwrap();
+            staging.clear(&t.gpu);
+            staging.begin(&t.gpu, first, n).unwrap();
+            let (own, at) = (first as usize * n_kv * d.., u64::from(first % PAGE));
+            let (k_row, v_row) = kv.row_bytes();
+            let (k, v) = (cached(self.k_type, &k[own.clone()]), cached(self.v_type, &v[own]));
+            t.gpu.upload(&staging.chunk.k, at * k_row, &k).unwrap();
+            t.gpu.upload(&staging.chunk.v, at * v_row, &v).unwrap();
+            staging
+        });
         for s in kv.segments() {
             let row =
                 s.first as usize * n_kv * d..end.min((s.first + s.tokens) as usize) * n_kv * d;
@@ -101,7 +119,7 @@ impl Case {
         let gate = Gate { tensor: &gate_t, first: 0, stride: d as u32 };
         let positions_t = t.upload_words(&positions);
         let span = kv.span(first, n).unwrap();
-        let step = KvStep { layer: &kv, positions: &positions_t, span };
+        let step = KvStep { layer: &kv, positions: &positions_t, span, staging: staging.as_ref() };
         let scratch = AttentionScratch::new(&t.gpu, n_head as u32, d as u32, n).unwrap();
         let gathered = GatherScratch::new(&t.gpu, shape, n_kv as u32, d as u32).unwrap();
         let out = t.scratch(n as usize, n_head * d);
@@ -126,7 +144,16 @@ impl Case {
                 want.extend(sums.into_iter().zip(&gates[head]).map(gated));
             }
         }
-        assert_close(&t.read(&out), &want, 3e-6);
+        let out = t.read(&out);
+        assert_close(&out, &want, 3e-6);
+        if let Some(staging) = &staging {
+            // Pages that are read, less what is not history.
+            let pages: BTreeSet<u32> = read.iter().map(|token| token / PAGE).collect();
+            let rows = pages.iter().map(|page| first.saturating_sub(page * PAGE).min(PAGE));
+            let copied = if n > FEW { u64::from(rows.sum::<u32>()) } else { 0 };
+            assert_eq!(staging.copied(&t.gpu).unwrap(), copied * kv.bytes_per_token());
+        }
+        out
     }
 
     fn selection(&self, t: &TestDevice, chosen: &[Vec<u32>]) -> Selection {
@@ -163,6 +190,28 @@ fn queries_of_one_step_each_with_its_own() {
 }
 
 #[test]
+fn only_pages_that_are_read_leave_host_memory() {
+    each_device(|t| {
+        if !t.gpu.caps().host_buffers {
+            return;
+        }
+        let case = Case { segment: 256, ..PLAIN };
+        // Alike, queries leave most pages alone.
+        let few = IndexShape { ratio: 16, budget: 64, ..SHAPE };
+        let alike = Case { shape: few, segment: 2048, ..PLAIN };
+        for (case, first, n, same) in [
+            (case, 50, 90, false),
+            (case, 500, 9, false),
+            (alike, 4096, 15, true),
+            (case, 300, 3, true),
+        ] {
+            let of = |heap| case.check_in(t, heap, first, n, same);
+            assert!(of(Heap::Device) == of(Heap::Host), "{n} from {first}");
+        }
+    });
+}
+
+#[test]
 fn groups_and_types() {
     each_device(|t| {
         let case = Case { n_head: 12, n_kv: 1, k_type: KvType::F32, v_type: KvType::F16, ..PLAIN };
@@ -186,7 +235,8 @@ fn a_selection_for_others_is_refused() {
         let mut kv = KvLayer::new(&t.gpu, 2, 32, KvType::F16, KvType::F16).unwrap();
         kv.ensure(&t.gpu, 10, 100, Heap::Device).unwrap();
         let positions = t.upload_words(&[0, 1]);
-        let step = KvStep { layer: &kv, positions: &positions, span: kv.span(0, 2).unwrap() };
+        let span = kv.span(0, 2).unwrap();
+        let step = KvStep { layer: &kv, positions: &positions, span, staging: None };
         let scratch = AttentionScratch::new(&t.gpu, 2, 32, 2).unwrap();
         let gathered = GatherScratch::new(&t.gpu, SHAPE, 2, 32).unwrap();
         let scratch = (&scratch, &gathered);

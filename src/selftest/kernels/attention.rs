@@ -4,7 +4,7 @@ use super::KernelCheck;
 use crate::{
     Result,
     gpu::{Buf, Heap},
-    kv::{KvLayer, KvStep, KvType},
+    kv::{KvLayer, KvStep, KvType, PAGE, Staging},
     model::rope::RopeKind,
     ops::{
         attention::{self, AttentionScratch, Gate},
@@ -77,6 +77,22 @@ impl Cache {
         Ok(Self { layer, k, v, geometry })
     }
 
+    /// Room to copy the cache through, with the rows that a step of `n` tokens from position
+    /// `first` on leaves there.
+    pub(super) fn staging(&self, lab: &Lab, first: u32, n: u32) -> Result<Staging> {
+        let staging = Staging::new(&lab.gpu, &self.layer, n, first + n)?;
+        staging.clear(&lab.gpu);
+        staging.begin(&lab.gpu, first, n)?;
+        let (segment, chunk) = (&self.layer.segments()[0], &staging.chunk);
+        let (k_row, v_row) = self.layer.row_bytes();
+        let page = u64::from(first / PAGE * PAGE);
+        for (from, to, row) in [(&segment.k, &chunk.k, k_row), (&segment.v, &chunk.v, v_row)] {
+            let bytes = lab.gpu.read(from, page * row, u64::from(chunk.tokens) * row)?;
+            lab.gpu.upload(to, 0, &bytes)?;
+        }
+        Ok(staging)
+    }
+
     /// Attention of head `h` of a query to the tokens `seen`.
     pub(super) fn attend(
         &self,
@@ -110,7 +126,7 @@ fn attention(
     let scratch = AttentionScratch::new(&lab.gpu, n_head as u32, d as u32, n as u32)?;
     let span = cache.layer.span(first as u32, n as u32)?;
     lab.run(|rec| {
-        let step = KvStep { layer: &cache.layer, positions: &positions, span };
+        let step = KvStep { layer: &cache.layer, positions: &positions, span, staging: None };
         let gate = gated.then_some(Gate { tensor: &gates_t, first: 0, stride: d as u32 });
         attention::record(rec, &q_t, gate, step, &scratch, &out, n as u32, scale)
     })?;
@@ -141,8 +157,12 @@ fn write(lab: &Lab, heap: Heap) -> Result<Vec<Deviation>> {
     layer.ensure(&lab.gpu, TOKENS as u32, 1 << 20, heap)?;
     let positions = lab.upload_words(&(0..TOKENS as u32).collect::<Vec<_>>())?;
     lab.run(|rec| {
-        let step =
-            KvStep { layer: &layer, positions: &positions, span: layer.span(0, TOKENS as u32)? };
+        let step = KvStep {
+            layer: &layer,
+            positions: &positions,
+            span: layer.span(0, TOKENS as u32)?,
+            staging: None,
+        };
         let norm = HeadNorm { gamma: &gamma_t, eps: 1e-6 };
         let rotation = Rotation { table: &table, kind: RopeKind::Neox };
         kv_write::record(rec, (&k_t, &v_t), Some(norm), rotation, step, TOKENS as u32)

@@ -47,7 +47,7 @@ pub(super) fn checks(lab: &Lab) -> Vec<KernelCheck> {
         norms::checks(),
         rope::checks(),
         attention::checks(lab.gpu.caps().host_buffers),
-        sparse::checks(),
+        sparse::checks(lab.gpu.caps().host_buffers),
         indexer::checks(),
         delta::checks(),
         hyper::checks(),

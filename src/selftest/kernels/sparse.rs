@@ -19,16 +19,24 @@ use crate::{
 
 const SHAPE: IndexShape = IndexShape { heads: 4, head_dim: 128, ratio: 4, budget: 512 };
 
-pub(super) fn checks() -> Vec<KernelCheck> {
-    let of = |name, n| KernelCheck::new(name, move |lab| attention(lab, 3001, n));
-    vec![of("sparse attention decode", 1), of("sparse attention prefill", 9)]
+/// `host`: the device also reads host memory in place.
+pub(super) fn checks(host: bool) -> Vec<KernelCheck> {
+    let of = |name, heap, n| KernelCheck::new(name, move |lab| attention(lab, heap, (3001, n)));
+    let mut all = vec![
+        of("sparse attention decode", Heap::Device, 1),
+        of("sparse attention prefill", Heap::Device, 9),
+    ];
+    if host {
+        all.push(of("sparse attention prefill, host memory", Heap::Host, 9));
+    }
+    all
 }
 
 /// `n` queries from position `first` on, each with a selection of its own.
-fn attention(lab: &Lab, first: usize, n: usize) -> Result<Vec<Deviation>> {
+fn attention(lab: &Lab, heap: Heap, (first, n): (usize, usize)) -> Result<Vec<Deviation>> {
     let Geometry { n_head, n_kv, d } = WIDE;
     let (row, scale) = (n_head * d, SHARP / (d as f32).sqrt());
-    let cache = Cache::new(lab, Heap::Device, WIDE, first + n)?;
+    let cache = Cache::new(lab, heap, WIDE, first + n)?;
     let positions: Vec<u32> = (first as u32..(first + n) as u32).collect();
     // As many blocks as it may be, at random.
     let chosen: Vec<Vec<u32>> = (positions.iter())
@@ -47,8 +55,10 @@ fn attention(lab: &Lab, first: usize, n: usize) -> Result<Vec<Deviation>> {
     let scratch = AttentionScratch::new(&lab.gpu, n_head as u32, d as u32, n as u32)?;
     let gathered = GatherScratch::new(&lab.gpu, SHAPE, n_kv as u32, d as u32)?;
     let span = cache.layer.span(first as u32, n as u32)?;
+    let staging = cache.staging(lab, first as u32, n as u32)?;
     lab.run(|rec| {
-        let step = KvStep { layer: &cache.layer, positions: &positions_t, span };
+        let step =
+            KvStep { layer: &cache.layer, positions: &positions_t, span, staging: Some(&staging) };
         let gate = Gate { tensor: &gates_t, first: 0, stride: d as u32 };
         let (selected, scratch) = ((&selection, SHAPE), (&scratch, &gathered));
         let n = n as u32;

@@ -83,10 +83,10 @@ fn unsupported_types_and_unused_tensors_are_named() -> Result<()> {
     for tensor in gguf.tensors() {
         model.tensor(&tensor.name, tensor.ty, tensor.shape());
     }
-    model.tensor("strange.weight", BlockType::Iq1S, &[256]);
+    model.tensor("strange.weight", BlockType::Tq1_0, &[256]);
     let report = json(&written("types", &model)?);
     assert_eq!(report["unused"], serde_json::json!(["strange.weight"]));
-    assert!(report["unsupported"][0].as_str().unwrap().contains("IQ1_S"));
+    assert!(report["unsupported"][0].as_str().unwrap().contains("TQ1_0"));
     Ok(())
 }
 

@@ -47,9 +47,22 @@ pub(super) fn write(
 fn scales(ty: BlockType) -> Option<&'static [(usize, f32)]> {
     Some(match ty {
         BlockType::F32 | BlockType::F16 | BlockType::Bf16 => &[],
-        BlockType::Q8_0 | BlockType::Q4_0 => &[(0, 1.0)],
+        BlockType::Q8_0 | BlockType::Q4_0 | BlockType::Q5_0 => &[(0, 1.0)],
+        BlockType::Q4_1 => &[(0, 1.0), (2, -7.5)],
+        BlockType::Q5_1 => &[(0, 1.0), (2, -15.5)],
+        BlockType::Q2K => &[(80, 1.0), (82, 1.5)],
+        BlockType::Q3K => &[(108, 1.0)],
         BlockType::Q4K => &[(0, 1.0), (2, 7.5)],
+        BlockType::Q5K => &[(0, 1.0), (2, 15.5)],
         BlockType::Q6K => &[(208, 1.0)],
+        BlockType::Iq4Nl
+        | BlockType::Iq4Xs
+        | BlockType::Iq3S
+        | BlockType::Iq3Xxs
+        | BlockType::Iq2S
+        | BlockType::Iq2Xs
+        | BlockType::Iq2Xxs
+        | BlockType::Iq1S => &[(0, 1.0)],
         _ => return None,
     })
 }

@@ -15,9 +15,9 @@
 //! with wgpu's options itself: a kernel's figures are those of the code that runs.
 //!
 //! The stored tables lie beside this file. `--check` fails when a kernel spills registers or uses
-//! scratch memory, when one of the decode path is bound by arithmetic and not by memory, and when
-//! one has fewer waves a SIMD than stated or lost its 16-byte loads, integer dot products or matrix
-//! products; other figures may change freely.
+//! scratch memory, when one of the decode path is bound by arithmetic and not by memory (unless that
+//! is stated), and when one has fewer waves a SIMD than stated or lost its 16-byte loads, integer dot
+//! products or matrix products; other figures may change freely.
 
 mod driver;
 mod figures;

@@ -55,10 +55,6 @@ pub(crate) fn faults(table: &Table, mut stated: Option<BTreeMap<&str, Figures>>)
                 faults.push(format!("{name} {what}: {}", now.get(column)));
             }
         }
-        let bound = now.get(Column::Bound);
-        if work::decodes(variant) && bound >= 100 {
-            faults.push(format!("{name} takes {bound} % of the time of its bytes"));
-        }
         let Some(stated) = &mut stated else { continue };
         let Some(before) = stated.remove(name.as_str()) else {
             faults.push(format!("{name} is not stated"));
@@ -67,6 +63,11 @@ pub(crate) fn faults(table: &Table, mut stated: Option<BTreeMap<&str, Figures>>)
         let (waves, floor) = (now.get(Column::Waves), before.get(Column::Waves));
         if waves < floor {
             faults.push(format!("{name}: {waves} waves a SIMD, {floor} are stated"));
+        }
+        // Formats of 1 to 3 bits leave large cards less time for a byte than unpacking it takes.
+        let (bound, most) = (now.get(Column::Bound), before.get(Column::Bound).max(99));
+        if work::decodes(variant) && bound > most {
+            faults.push(format!("{name} takes {bound} % of the time of its bytes"));
         }
         let kept = [
             (Column::Load16, "16-byte loads"),

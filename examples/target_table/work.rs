@@ -69,7 +69,7 @@ struct Loop {
     parent: usize,
     /// Cycles of the vector unit outside of loops inside this one, for 32 lanes.
     cycles: f64,
-    /// Loads of 16 bytes.
+    /// Bytes that its loads fetch.
     loads: u32,
 }
 
@@ -93,14 +93,19 @@ fn loops(code: &str) -> Vec<Loop> {
                 loops[now].cycles +=
                     if slow.iter().any(|s| opcode.starts_with(s)) { 4.0 } else { 1.0 };
             }
-            loops[now].loads += u32::from(opcode == "buffer_load_dwordx4");
+            loops[now].loads += match opcode {
+                "buffer_load_dwordx4" => 16,
+                "buffer_load_dwordx2" => 8,
+                "buffer_load_dword" => 4,
+                _ => 0,
+            };
         }
     }
     loops
 }
 
 /// What the main loop of `variant` does in a round of one lane, and the cycles of the vector unit
-/// that a round takes for 32 lanes. The main loop is the one with most wide loads.
+/// that a round takes for 32 lanes. The main loop is the one that loads most bytes.
 pub(crate) fn main_loop(variant: &Variant, code: &str) -> Option<(Work, f64)> {
     let Rounds(work, inner) = rounds(variant)?;
     let loops = loops(code);

@@ -1,5 +1,7 @@
 // BF16: 32 weights in 4 vec4, two a word, each the upper half of an f32.
 
+alias Unit = vec4<u32>;
+
 const BLOCK: u32 = 32u;
 
 fn run_start(run: u32) -> u32 {

@@ -1,7 +1,11 @@
 // Q4_0: 32 weights d * (n - 8) (spec/gguf.md 3.1). Planes: 1 vec4 a block, n in its nibbles, the
 // low ones first; d, f16.
 
+#import shared/bytes
+#import shared/plane
 #import shared/scale
+
+alias Unit = vec4<u32>;
 
 const BLOCK: u32 = 32u;
 
@@ -12,10 +16,5 @@ fn run_start(run: u32) -> u32 {
 fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let n = (w[block] >> vec4(4u * run)) & vec4(0x0f0f0f0fu);
     let d = scale_of(p.part.blocks, block);
-    return mat4x4<f32>(
-        d * vec4<f32>(unpack4xU8(n.x)) - 8.0 * d,
-        d * vec4<f32>(unpack4xU8(n.y)) - 8.0 * d,
-        d * vec4<f32>(unpack4xU8(n.z)) - 8.0 * d,
-        d * vec4<f32>(unpack4xU8(n.w)) - 8.0 * d,
-    );
+    return affine(n, d, -8.0 * d);
 }

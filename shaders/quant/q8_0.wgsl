@@ -1,6 +1,10 @@
 // Q8_0: 32 weights d * q (spec/gguf.md 3.1). Planes: 2 vec4 of signed bytes q a block; d, f16.
 
+#import shared/bytes
+#import shared/plane
 #import shared/scale
+
+alias Unit = vec4<u32>;
 
 const BLOCK: u32 = 32u;
 
@@ -13,10 +17,5 @@ fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     // product with 128 taken off again.
     let q = w[2u * block + run] ^ vec4(0x80808080u);
     let d = scale_of(2u * p.part.blocks, block);
-    return mat4x4<f32>(
-        d * vec4<f32>(unpack4xU8(q.x)) - 128.0 * d,
-        d * vec4<f32>(unpack4xU8(q.y)) - 128.0 * d,
-        d * vec4<f32>(unpack4xU8(q.z)) - 128.0 * d,
-        d * vec4<f32>(unpack4xU8(q.w)) - 128.0 * d,
-    );
+    return affine(q, d, -128.0 * d);
 }

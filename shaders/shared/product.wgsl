@@ -19,7 +19,7 @@ struct Params {
     row_tiles: u32, // tiles along the rows of one matrix
 }
 
-@group(0) @binding(0) var<storage, read> w: array<vec4<u32>>;   // [part.rows][n_in], blocks
+@group(0) @binding(0) var<storage, read> w: array<Unit>;   // [part.rows][n_in], blocks
 #if odd
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [n][n_in]
 #else

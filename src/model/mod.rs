@@ -5,6 +5,7 @@ pub mod arch;
 pub mod attention;
 pub mod config;
 pub mod decoder;
+mod factors;
 pub mod ffn;
 pub mod forward;
 pub mod gated_delta;

@@ -1,6 +1,7 @@
 //! Which tensors a model has, and their shapes (spec/architectures.md 3).
 
 use super::config::{Ffn, Gdn, LayerKind, ModelConfig};
+use super::factors::is_factor;
 use super::qwen4exp::{Indexer, Qwen4ExpConfig};
 use crate::gguf::Gguf;
 use crate::{Error, Result};
@@ -77,17 +78,8 @@ pub fn check_tensors(config: &ModelConfig, gguf: &Gguf) -> Result<Vec<String>> {
     let extra = gguf.tensors().iter().filter(|t| !names.contains(t.name.as_str()));
     let mut unused = Vec::new();
     for tensor in extra {
-        let scale = tensor.name.ends_with(".scale") || tensor.name.ends_with(".input_scale");
-        let ones = || gguf.data(tensor).chunks_exact(4).all(|v| v == 1f32.to_le_bytes());
-        match scale {
-            true if !ones() => {
-                return Err(Error::Model(format!(
-                    "`{}` is not 1; scaled tensors are not supported",
-                    tensor.name
-                )));
-            }
-            true => {}
-            false => unused.push(tensor.name.clone()),
+        if !is_factor(gguf, tensor)? {
+            unused.push(tensor.name.clone());
         }
     }
     Ok(unused)

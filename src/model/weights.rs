@@ -1,5 +1,6 @@
 //! From the file to the device, tensor by tensor.
 
+use super::factors::factors;
 use crate::{
     Error, Result,
     gguf::{Gguf, TensorInfo},
@@ -46,7 +47,8 @@ impl<'a> Loader<'a> {
         let [n_in, n_out, n_expert, _] = tensor.dims;
         let rows = Rows { tensor, first: 0, rows: n_out }.by_expert(self.gguf);
         let [n_in, n_out, n_expert] = [n_in, n_out, n_expert].map(|n| n as u32);
-        let source = Source { ty: tensor.ty, rows: &|e| rows(e) };
+        let factors = factors(self.gguf, tensor)?;
+        let source = Source { ty: tensor.ty, rows: &|e| rows(e), factors: factors.as_deref() };
         let (heap, shape) = (self.heap(name), [n_in, n_out, n_expert]);
         let matrix = Matrix::upload(self.gpu, heap, name, shape, source)?;
         self.loaded(tensor, tensor.size);
@@ -104,6 +106,11 @@ impl<'a> Loader<'a> {
         let tensor = self.info(name)?;
         let mut values = vec![0.0; tensor.elements() as usize];
         quant::dequantise(tensor.ty, self.gguf.data(tensor), &mut values)?;
+        let factors = factors(self.gguf, tensor)?;
+        let matrix = (tensor.dims[0] * tensor.dims[1]) as usize;
+        for (values, factor) in values.chunks_mut(matrix).zip(factors.iter().flatten()) {
+            values.iter_mut().for_each(|v| *v *= factor);
+        }
         self.loaded(tensor, tensor.size);
         Ok(values)
     }
@@ -146,13 +153,16 @@ impl<'a> Loader<'a> {
     fn upload_pair(&mut self, gate: Rows<'a>, up: Rows<'a>) -> Result<GateUp> {
         let [n_in, _, n_expert, _] = gate.tensor.dims;
         let (gate_of, up_of) = (gate.by_expert(self.gguf), up.by_expert(self.gguf));
+        let (gate_factors, up_factors) =
+            (factors(self.gguf, gate.tensor)?, factors(self.gguf, up.tensor)?);
+        let (gate_factors, up_factors) = (gate_factors.as_deref(), up_factors.as_deref());
         let both = GateUp::upload(
             self.gpu,
             self.heap(&gate.tensor.name),
             &gate.tensor.name,
             [n_in as u32, gate.rows as u32, n_expert as u32],
-            Source { ty: gate.tensor.ty, rows: &|e| gate_of(e) },
-            Source { ty: up.tensor.ty, rows: &|e| up_of(e) },
+            Source { ty: gate.tensor.ty, rows: &|e| gate_of(e), factors: gate_factors },
+            Source { ty: up.tensor.ty, rows: &|e| up_of(e), factors: up_factors },
         )?;
         self.loaded(gate.tensor, gate.bytes());
         self.loaded(up.tensor, up.bytes());

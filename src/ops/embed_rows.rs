@@ -104,9 +104,9 @@ mod tests {
 
     #[test]
     fn rows_of_a_split_table() {
-        let t = TestDevice::with_binding(8192);
+        let t = TestDevice::with_binding(16384);
         for ty in BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu()) {
-            check(&t, *ty, 101, 160_usize.next_multiple_of(ty.block_elements()));
+            check(&t, *ty, 301, 160_usize.next_multiple_of(ty.block_elements()));
         }
     }
 }

@@ -322,15 +322,17 @@ mod tests {
     }
 
     #[test]
-    fn other_types() {
+    fn every_type() {
         each_device(|t| {
             use BlockType::*;
-            for types in [[Q4K, Q4K, Q6K], [F16, F16, F16], [Q4K, Q6K, Q4K]] {
+            let check = |types| {
                 let case = Case { types, n_expert: 3, n_embd: 256, n_ff: 256, k: 2 };
                 for n in [1, 10] {
                     case.check(t, n, &choose(n, 2, 3));
                 }
-            }
+            };
+            check([Q4K, Q6K, Q4K]);
+            BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu()).for_each(|&ty| check([ty; 3]));
             let odd = Case { types: [F32, F32, F32], n_expert: 3, n_embd: 33, n_ff: 7, k: 1 };
             odd.check(t, 3, &[2, 0, 2]);
             odd.check(t, 9, &[2, 0, 2, 1, 1, 0, 2, 2, 2]);

@@ -42,6 +42,15 @@ pub struct Source<'a> {
     pub ty: BlockType,
     /// The rows of an expert (0 for a plain matrix), as in the file.
     pub rows: &'a dyn Fn(u32) -> &'a [u8],
+    /// The factor of each expert's weights, where the format has one and it is not 1.
+    pub factors: Option<&'a [f32]>,
+}
+
+/// A row of weights as in the file, and the factor of its matrix.
+#[derive(Clone, Copy)]
+pub(super) struct Row<'a> {
+    bytes: &'a [u8],
+    factor: f32,
 }
 
 /// `struct Part` of `shared/part.wgsl`.
@@ -110,14 +119,25 @@ impl<'a> Source<'a> {
                 )));
             }
         }
+        if let Some(factors) = self.factors {
+            let used = ty.planes().is_some_and(|planes| planes.has_factor);
+            if !used || factors.len() != n_expert as usize {
+                return Err(Error::Model(format!(
+                    "{label}: {} factors for {n_expert} matrices of {ty}",
+                    factors.len()
+                )));
+            }
+        }
         Ok(())
     }
 
     /// Row `row` of the whole stack.
-    pub(super) fn row(&self, row: u32, n_out: u32) -> &'a [u8] {
+    pub(super) fn row(&self, row: u32, n_out: u32) -> Row<'a> {
         let expert = (self.rows)(row / n_out);
-        let bytes = expert.len() / n_out as usize;
-        &expert[(row % n_out) as usize * bytes..][..bytes]
+        let length = expert.len() / n_out as usize;
+        let bytes = &expert[(row % n_out) as usize * length..][..length];
+        let factor = self.factors.map_or(1.0, |factors| factors[(row / n_out) as usize]);
+        Row { bytes, factor }
     }
 }
 
@@ -137,7 +157,7 @@ impl Shape {
         gpu: &Gpu,
         heap: Heap,
         label: &str,
-        row: &dyn Fn(u32) -> &'a [u8],
+        row: &dyn Fn(u32) -> Row<'a>,
     ) -> Result<Matrix> {
         let (planes, ranges) = self.parts(label, gpu.caps().max_binding)?;
         let Self { ty, n_in, n_out, n_expert, .. } = self;
@@ -167,7 +187,7 @@ impl Shape {
         let &Self { ty, n_in, n_out, n_expert, together } = self;
         let planes = ty
             .planes()
-            .ok_or_else(|| Error::Model(format!("{label}: weights of type {ty} do not run yet")))?;
+            .ok_or_else(|| Error::Model(format!("{label}: weights of type {ty} do not run")))?;
         let rows = n_out.checked_mul(n_expert).filter(|rows| *rows > 0 && n_in > 0);
         let rows = rows.ok_or_else(|| {
             Error::Model(format!("{label}: {n_expert} x {n_out} rows of {n_in} weights"))
@@ -200,23 +220,27 @@ fn upload_part<'a>(
     planes: &Planes,
     row_blocks: u32,
     rows: Range<u32>,
-    row: &dyn Fn(u32) -> &'a [u8],
+    row: &dyn Fn(u32) -> Row<'a>,
 ) -> Result<Buf> {
     let (starts, size) = planes.offsets(rows.len() as u64 * u64::from(row_blocks));
     let buf = gpu.alloc_in(heap, label, size, MemoryKind::Weights)?;
-    // Pieces of a multiple of 8 rows start at a multiple of 16 bytes in every plane.
+    if !planes.table.is_empty() {
+        gpu.upload(&buf, 0, bytemuck::cast_slice(planes.table))?;
+    }
+    // Pieces of a multiple of 16 rows start at a multiple of 16 bytes in every plane.
     let row_bytes = row_blocks as usize * planes.block_bytes();
-    let piece_rows = (PIECE / row_bytes).max(1).next_multiple_of(8) as u32;
-    let mut piece = vec![Vec::new(); planes.ranges.len()];
+    let piece_rows = (PIECE / row_bytes).max(1).next_multiple_of(16) as u32;
+    let mut piece = vec![Vec::new(); starts.len()];
     for first in rows.clone().step_by(piece_rows as usize) {
         piece.iter_mut().for_each(Vec::clear);
         for r in first..rows.end.min(first + piece_rows) {
-            planes.append(row(r), &mut piece);
+            let Row { bytes, factor } = row(r);
+            planes.append(bytes, factor, &mut piece);
         }
         let blocks_before = u64::from(first - rows.start) * u64::from(row_blocks);
-        for ((bytes, start), [from, to]) in piece.iter_mut().zip(&starts).zip(planes.ranges) {
+        for ((bytes, start), block) in piece.iter_mut().zip(&starts).zip(planes.plane_bytes()) {
             bytes.resize(bytes.len().next_multiple_of(16), 0);
-            gpu.upload(&buf, start + blocks_before * (to - from) as u64, bytes)?;
+            gpu.upload(&buf, start + blocks_before * block, bytes)?;
         }
     }
     Ok(buf)
@@ -233,7 +257,7 @@ mod tests {
         let bytes = vec![0_u8; 1 << 16];
         let fails = |ty, n_in: u32, n_out: u32, length: usize, words: &[&str]| {
             let source = |_| &bytes[..length];
-            let source = Source { ty, rows: &source };
+            let source = Source { ty, rows: &source, factors: None };
             let shape = [n_in, n_out, 1];
             let e = Matrix::upload(&t.gpu, Heap::Device, "blk.0.ffn_up", shape, source);
             let text = e.unwrap_err().to_string();

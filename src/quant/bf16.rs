@@ -2,7 +2,7 @@
 
 use super::Planes;
 
-pub(super) const PLANES: Planes = Planes { format: "bf16", elements: 32, ranges: &[[0, 64]] };
+pub(super) const PLANES: Planes = Planes::new("bf16", 32, &[[0, 64]]);
 
 pub(super) fn dequantise(block: &[u8; 2], y: &mut [f32; 1]) {
     y[0] = half::bf16::from_le_bytes(*block).to_f32();

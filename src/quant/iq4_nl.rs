@@ -5,7 +5,11 @@
 //! | 0..2 | d, f16 |
 //! | 2..18 | 32 nibbles n, halves |
 
-use super::blocks::{f16_at, nibble};
+use super::{
+    Planes,
+    blocks::{f16_at, nibble},
+    tables::pairs,
+};
 
 pub(super) const D: usize = 0;
 pub(super) const QS: usize = 2;
@@ -13,6 +17,13 @@ pub(super) const QS: usize = 2;
 /// What the sixteen nibbles stand for, also in IQ4_XS.
 pub(super) const VALUES: [i8; 16] =
     [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// The nibbles, then the scales.
+pub(super) const PLANES: Planes =
+    Planes::new("iq4_nl", 32, &[[QS, QS + 16], [D, D + 2]]).with_table(&TABLE);
+
+/// Also of IQ4_XS.
+pub(super) const TABLE: [u32; 256] = pairs(&VALUES);
 
 pub(super) fn dequantise(block: &[u8; 18], y: &mut [f32; 32]) {
     let d = f16_at(block, D);

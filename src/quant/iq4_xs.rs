@@ -8,13 +8,20 @@
 //! | 4..8 | scales_l: low nibble of each ls, two a byte |
 //! | 8..136 | qs: each 16 bytes hold 32 nibbles n, halves |
 
-use super::blocks::{f16_at, nibble};
-use super::iq4_nl::VALUES;
+use super::{
+    Planes,
+    blocks::{f16_at, nibble},
+    iq4_nl::{TABLE, VALUES},
+};
 
 pub(super) const D: usize = 0;
 pub(super) const SCALES_H: usize = 2;
 pub(super) const SCALES_L: usize = 4;
 pub(super) const QS: usize = 8;
+
+/// The nibbles, then d and the scales.
+pub(super) const PLANES: Planes =
+    Planes::new("iq4_xs", 256, &[[QS, QS + 128], [D, QS]]).with_table(&TABLE);
 
 pub(super) fn dequantise(block: &[u8; 136], y: &mut [f32; 256]) {
     let d = f16_at(block, D);

@@ -6,9 +6,18 @@ mod blocks;
 
 mod bf16;
 mod f16;
+mod grids;
+mod iq1_m;
+mod iq1_s;
+mod iq2_s;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_s;
+mod iq3_xxs;
 mod iq4_nl;
 mod iq4_xs;
 mod mxfp4;
+mod nvfp4;
 mod planes;
 mod q2_k;
 mod q3_k;
@@ -20,6 +29,7 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod tables;
 
 pub(crate) mod testing;
 #[cfg(test)]
@@ -64,8 +74,16 @@ pub fn dequantise(ty: BlockType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
         BlockType::Q6K => each_block(bytes, out, q6_k::dequantise),
         BlockType::Iq4Nl => each_block(bytes, out, iq4_nl::dequantise),
         BlockType::Iq4Xs => each_block(bytes, out, iq4_xs::dequantise),
+        BlockType::Iq3S => each_block(bytes, out, iq3_s::dequantise),
+        BlockType::Iq3Xxs => each_block(bytes, out, iq3_xxs::dequantise),
+        BlockType::Iq2S => each_block(bytes, out, iq2_s::dequantise),
+        BlockType::Iq2Xs => each_block(bytes, out, iq2_xs::dequantise),
+        BlockType::Iq2Xxs => each_block(bytes, out, iq2_xxs::dequantise),
+        BlockType::Iq1S => each_block(bytes, out, iq1_s::dequantise),
+        BlockType::Iq1M => each_block(bytes, out, iq1_m::dequantise),
+        BlockType::Nvfp4 => each_block(bytes, out, nvfp4::dequantise),
         BlockType::Mxfp4 => each_block(bytes, out, mxfp4::dequantise),
-        _ => return Err(Error::Model(format!("tensor type {ty} cannot be dequantised yet"))),
+        _ => return Err(Error::Model(format!("tensor type {ty} cannot be dequantised"))),
     }
     Ok(())
 }

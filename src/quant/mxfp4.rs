@@ -5,7 +5,7 @@
 //! | 0 | e, exponent; 255 is NaN |
 //! | 1..17 | 32 nibbles n, halves |
 
-use super::blocks::nibble;
+use super::{Planes, blocks::nibble, tables::pairs};
 
 pub(super) const E: usize = 0;
 pub(super) const QS: usize = 1;
@@ -13,6 +13,13 @@ pub(super) const QS: usize = 1;
 /// The sixteen E2M1 floats, doubled to be whole numbers; the scale is halved in turn. The reference
 /// reads index 8, minus zero, as plain zero.
 pub(super) const VALUES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// The nibbles, then the exponents.
+pub(super) const PLANES: Planes =
+    Planes::new("mxfp4", 32, &[[QS, QS + 16], [E, E + 1]]).with_table(&TABLE);
+
+/// Also of NVFP4.
+pub(super) const TABLE: [u32; 256] = pairs(&VALUES);
 
 pub(super) fn dequantise(block: &[u8; 17], y: &mut [f32; 32]) {
     let scale = scale(block[E]);

@@ -8,12 +8,15 @@
 //! | 80..82 | d, f16 |
 //! | 82..84 | dmin, f16 |
 
-use super::blocks::f16_at;
+use super::{Planes, blocks::f16_at};
 
 pub(super) const SCALES: usize = 0;
 pub(super) const QS: usize = 16;
 pub(super) const D: usize = 80;
 pub(super) const DMIN: usize = 82;
+
+/// Scales and bits, then d and dmin.
+pub(super) const PLANES: Planes = Planes::new("q2_k", 256, &[[SCALES, D], [D, D + 4]]);
 
 pub(super) fn dequantise(block: &[u8; 84], y: &mut [f32; 256]) {
     let (d, dmin) = (f16_at(block, D), f16_at(block, DMIN));

@@ -7,12 +7,16 @@
 //! | 96..108 | scales: 16 low nibbles, then 16 high bit pairs; offset 32 |
 //! | 108..110 | d, f16 |
 
-use super::blocks::f16_at;
+use super::{Planes, blocks::f16_at};
 
 pub(super) const HMASK: usize = 0;
 pub(super) const QS: usize = 32;
 pub(super) const SCALES: usize = 96;
 pub(super) const D: usize = 108;
+
+/// The bits, the scales, d.
+pub(super) const PLANES: Planes =
+    Planes::new("q3_k", 256, &[[HMASK, SCALES], [SCALES, D], [D, D + 2]]);
 
 pub(super) fn dequantise(block: &[u8; 110], y: &mut [f32; 256]) {
     let d = f16_at(block, D);

@@ -14,8 +14,7 @@ pub(super) const D: usize = 0;
 pub(super) const QS: usize = 2;
 
 /// The nibbles, then the scales.
-pub(super) const PLANES: Planes =
-    Planes { format: "q4_0", elements: 32, ranges: &[[QS, QS + 16], [D, D + 2]] };
+pub(super) const PLANES: Planes = Planes::new("q4_0", 32, &[[QS, QS + 16], [D, D + 2]]);
 
 pub(super) fn dequantise(block: &[u8; 18], y: &mut [f32; 32]) {
     let d = f16_at(block, D);

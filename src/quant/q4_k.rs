@@ -18,7 +18,7 @@ pub(super) const DMIN: usize = 2;
 pub(super) const SCALES: usize = 4;
 pub(super) const QS: usize = 16;
 
-pub(super) const PLANES: Planes = Planes { format: "q4_k", elements: 256, ranges: &[[0, 144]] };
+pub(super) const PLANES: Planes = Planes::new("q4_k", 256, &[[0, 144]]);
 
 pub(super) fn dequantise(block: &[u8; 144], y: &mut [f32; 256]) {
     let (d, dmin) = (f16_at(block, D), f16_at(block, DMIN));

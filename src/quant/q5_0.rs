@@ -17,7 +17,7 @@ pub(super) const QS: usize = 6;
 
 /// The nibbles, the fifth bits, the scales.
 pub(super) const PLANES: Planes =
-    Planes { format: "q5_0", elements: 32, ranges: &[[QS, QS + 16], [QH, QH + 4], [D, D + 2]] };
+    Planes::new("q5_0", 32, &[[QS, QS + 16], [QH, QH + 4], [D, D + 2]]);
 
 pub(super) fn dequantise(block: &[u8; 22], y: &mut [f32; 32]) {
     let (d, qh) = (f16_at(block, D), u32_at(block, QH));

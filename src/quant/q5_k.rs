@@ -9,13 +9,18 @@
 //! | 16..48 | qh: bit `i div 32` of byte `i mod 32` is the fifth bit of q |
 //! | 48..176 | qs: each 32 bytes hold 64 elements, the first 32 in the low nibbles |
 
-use super::blocks::{f16_at, scale_min};
+use super::{
+    Planes,
+    blocks::{f16_at, scale_min},
+};
 
 pub(super) const D: usize = 0;
 pub(super) const DMIN: usize = 2;
 pub(super) const SCALES: usize = 4;
 pub(super) const QH: usize = 16;
 pub(super) const QS: usize = 48;
+
+pub(super) const PLANES: Planes = Planes::new("q5_k", 256, &[[0, 176]]);
 
 pub(super) fn dequantise(block: &[u8; 176], y: &mut [f32; 256]) {
     let (d, dmin) = (f16_at(block, D), f16_at(block, DMIN));

@@ -16,8 +16,7 @@ pub(super) const SCALES: usize = 192;
 pub(super) const D: usize = 208;
 
 /// Bits and byte scales, then d.
-pub(super) const PLANES: Planes =
-    Planes { format: "q6_k", elements: 256, ranges: &[[QL, D], [D, D + 2]] };
+pub(super) const PLANES: Planes = Planes::new("q6_k", 256, &[[QL, D], [D, D + 2]]);
 
 pub(super) fn dequantise(block: &[u8; 210], y: &mut [f32; 256]) {
     let d = f16_at(block, D);

@@ -11,8 +11,7 @@ pub(super) const D: usize = 0;
 pub(super) const QS: usize = 2;
 
 /// The bytes, then the scales.
-pub(super) const PLANES: Planes =
-    Planes { format: "q8_0", elements: 32, ranges: &[[QS, QS + 32], [D, D + 2]] };
+pub(super) const PLANES: Planes = Planes::new("q8_0", 32, &[[QS, QS + 32], [D, D + 2]]);
 
 pub(super) fn dequantise(block: &[u8; 34], y: &mut [f32; 32]) {
     let d = f16_at(block, D);

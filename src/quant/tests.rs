@@ -21,7 +21,7 @@ fn stored_blocks_dequantise_exactly() {
         }
         types += 1;
     }
-    assert_eq!(types, 15, "every type of the fixture is checked");
+    assert_eq!(types, 23, "every type of the fixture is checked");
 }
 
 /// A type, the bytes where its f16 fields d and m start, and the answers of spec/gguf.md 3.4:
@@ -45,6 +45,14 @@ fn known_answer_blocks() {
         (Iq4Nl, &[iq4_nl::D], &[], [9.5, -12.25, -31.75, -31.75, -120.25, -3019.]),
         (Iq4Xs, &[iq4_xs::D], &[], [-754., 181.25, 275.5, -187.5, -1612.5, 220762.75]),
         (Mxfp4, &[], &[], [0.125, -0.1875, -0.1875, -0.1875, 1.5625, 39.125]),
+        (Iq2Xxs, &[iq2_xxs::D], &[], [-30.90625, -30.90625, 5.75, -17.96875, -74.5625, 9403.5]),
+        (Iq2Xs, &[iq2_xs::D], &[], [5.75, -17.96875, 24.21875, 7.75, 166.4375, 7310.15625]),
+        (Iq2S, &[iq2_s::D], &[], [-1.75, -5.46875, 12.09375, -12.09375, -62.875, -1470.1875]),
+        (Iq3Xxs, &[iq3_xxs::D], &[], [-74.25, -60.75, 33.75, 60.75, 485.375, 105293.125]),
+        (Iq3S, &[iq3_s::D], &[], [-8.75, -1.75, 1.75, 19.25, 40.5, -3459.5]),
+        (Iq1S, &[iq1_s::D], &[], [0.15625, 0.15625, 1.40625, -1.09375, -18.25, -2951.]),
+        (Iq1M, &[], &[], [0.65625, -0.84375, 1.96875, -2.53125, -15.25, -1727.]),
+        (Nvfp4, &[], &[], [-0.84375, 1.125, -640., 0.0078125, 1510.4453125, 35656.62890625]),
     ];
     for &(ty, d, m, expected) in known {
         let mut block: Vec<u8> = (0..ty.block_bytes()).map(|k| (73 * k + 41) as u8).collect();
@@ -54,8 +62,10 @@ fn known_answer_blocks() {
         for &at in m {
             block[at..at + 2].copy_from_slice(&0x3000u16.to_le_bytes());
         }
-        if ty == Mxfp4 {
-            block[mxfp4::E] = 124;
+        match ty {
+            Mxfp4 => block[mxfp4::E] = 124,
+            Iq1M => iq1_m::set_d(&mut block, half::f16::from_bits(0x3400)),
+            _ => {}
         }
         let mut y = vec![0.0; ty.block_elements()];
         dequantise(ty, &block, &mut y).unwrap();

@@ -20,6 +20,11 @@ fn source(name: &str) -> Option<&'static str> {
     SOURCES.iter().find(|(n, _)| *n == name).map(|(_, text)| *text)
 }
 
+/// The names of the files below `shaders/` that start with `dir`, without it.
+fn files(dir: &str) -> impl Iterator<Item = &'static str> {
+    SOURCES.iter().filter_map(move |(name, _)| name.strip_prefix(dir))
+}
+
 /// The WGSL text of `variant` after preprocessing.
 ///
 /// # Errors

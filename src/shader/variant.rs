@@ -17,7 +17,7 @@ pub enum Value {
 /// A shader file and its choices; the key of the kernel cache.
 ///
 /// Written as `file flag choice=word NUMBER=64` in `shaders/variants.txt`; there `flag?` stands for
-/// with and without, `choice=a|b` for each of them.
+/// with and without, `choice=a|b` for each of them, `choice=dir/*` for each file of `shaders/dir`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Variant {
     shader: &'static str,
@@ -72,7 +72,11 @@ impl Variant {
                 },
                 Some((name, list)) => {
                     let value = |v: &'static str| v.parse().map_or(Value::Word(v), Value::Number);
-                    (name, list.split('|').map(|v| Some(value(v))).collect())
+                    let values = match list.strip_suffix('*') {
+                        None => list.split('|').map(|v| Some(value(v))).collect(),
+                        Some(dir) => super::files(dir).map(|v| Some(value(v))).collect(),
+                    };
+                    (name, values)
                 }
             };
             variants = variants

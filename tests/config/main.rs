@@ -26,7 +26,7 @@ fn open_filled(test: &str, model: &Writer, value: f32) -> Gguf {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("config");
     std::fs::create_dir_all(&dir).unwrap();
     let path = dir.join(format!("{test}.gguf"));
-    let fill = |tensor: &TensorInfo| value.to_le_bytes().repeat(tensor.elements() as usize);
+    let fill = |tensor: &TensorInfo| value.to_le_bytes().repeat(tensor.size as usize / 4);
     model.write(&path, |tensor, sink| sink.write_all(&fill(tensor))).unwrap();
     Gguf::open(path).unwrap()
 }
@@ -469,8 +469,27 @@ fn a_merged_expert_tensor_replaces_two() -> Result<()> {
     Ok(())
 }
 
+/// `model` with an NVFP4 matrix beside its tensors, and `scales` factors of it.
+fn scaled(mut model: Writer, matrices: u64, scales: u64) -> Writer {
+    model.tensor("blk.7.ffn_up_exps.weight", BlockType::Nvfp4, &[64, 2, matrices]);
+    model.tensor("blk.7.ffn_up_exps.scale", BlockType::F32, &[scales]);
+    model.tensor("blk.7.ffn_up_exps.input_scale", BlockType::F32, &[scales]);
+    model
+}
+
 #[test]
-fn scales_other_than_1_are_refused() -> Result<()> {
+fn nvfp4_matrices_may_have_one_factor_or_one_an_expert() -> Result<()> {
+    for (name, scales) in [("factor", 1), ("factors", 4)] {
+        let unused = check(name, scaled(llama(), 4, scales), 2.0, |_, _| true)?;
+        assert_eq!(unused, ["blk.7.ffn_up_exps.weight"]);
+    }
+    let error = check("few-factors", scaled(llama(), 4, 3), 2.0, |_, _| true).unwrap_err();
+    assert!(error.to_string().contains("blk.7.ffn_up_exps.scale` has 3 values"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn scales_of_other_tensors_are_refused_unless_1() -> Result<()> {
     let mut model = llama();
     model.tensor("blk.0.attn_q.scale", BlockType::F32, &[1]);
     assert!(check("scale-1", model.clone(), 1.0, |_, _| true)?.is_empty());

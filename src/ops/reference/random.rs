@@ -25,6 +25,8 @@ pub(crate) struct Stored {
     ty: BlockType,
     experts: usize,
     bytes: Vec<u8>,
+    /// One an expert, where the type has factors.
+    factors: Option<Vec<f32>>,
     /// The weights as numbers.
     pub(crate) values: Vec<f32>,
 }
@@ -34,13 +36,18 @@ impl Stored {
         let bytes = random_weights(ty, seed, experts * rows * width);
         let mut values = vec![0.0; experts * rows * width];
         dequantise(ty, &bytes, &mut values).expect("random weights are whole blocks");
-        Self { ty, experts, bytes, values }
+        let has_factor = ty.planes().is_some_and(|planes| planes.has_factor);
+        let factors = has_factor.then(|| random(!seed, experts));
+        for (values, factor) in values.chunks_mut(rows * width).zip(factors.iter().flatten()) {
+            values.iter_mut().for_each(|v| *v *= factor);
+        }
+        Self { ty, experts, bytes, factors, values }
     }
 
     /// Calls `upload` with the file's bytes, expert by expert.
     pub(crate) fn with<T>(&self, upload: impl FnOnce(Source<'_>) -> T) -> T {
         let size = self.bytes.len() / self.experts;
         let rows = |e: u32| &self.bytes[e as usize * size..][..size];
-        upload(Source { ty: self.ty, rows: &rows })
+        upload(Source { ty: self.ty, rows: &rows, factors: self.factors.as_deref() })
     }
 }

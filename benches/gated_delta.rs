@@ -49,11 +49,11 @@ fn time(gpu: &Gpu, n: u32, max_n: u32) -> Result<[f64; 3]> {
         Tensor::upload(gpu, label, &values, width, MemoryKind::Scratch)
     };
     let u = filled("u", n, (2 * SHAPE.key_heads + v) * d)?;
-    let (alpha, beta) = (filled("alpha", n, v)?, filled("beta", n, v)?);
+    let gates = filled("gates", n, 2 * v)?;
     let dt_bias = filled("dt_bias", 1, v)?;
     let ssm_a = Tensor::upload(gpu, "ssm_a", &vec![-0.1; v as usize], v, MemoryKind::Scratch)?;
     let (state, o) = (filled("state", v * d, d)?, Tensor::scratch(gpu, "o", n, v * d)?);
-    let inputs = Inputs { u: &u, alpha: &alpha, beta: &beta, dt_bias: &dt_bias, ssm_a: &ssm_a };
+    let inputs = Inputs { u: &u, gates: &gates, dt_bias: &dt_bias, ssm_a: &ssm_a };
     let scratch = GatedDeltaScratch::new(gpu, &SHAPE, max_n)?;
     let mut rec = Recorder::new(gpu);
     gated_delta::record(&mut rec, &SHAPE, &inputs, &state, &scratch, &o, n)?;

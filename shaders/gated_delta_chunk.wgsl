@@ -18,12 +18,11 @@ const SLICE: u32 = 4u;                // quads of q and k at a time
 const STRIDE: u32 = SLICE + 1u;       // odd, so that neighbouring rows lie in different banks
 
 @group(0) @binding(0) var<storage, read> u: array<vec4<f32>>;              // [n][2 K d + V d]
-@group(0) @binding(1) var<storage, read> alpha: array<f32>;                // [n][V]
-@group(0) @binding(2) var<storage, read> beta: array<f32>;                 // [n][V]
-@group(0) @binding(3) var<storage, read> dt_bias: array<f32>;              // [V]
-@group(0) @binding(4) var<storage, read> ssm_a: array<f32>;                // [V]
-@group(0) @binding(5) var<storage, read_write> parts: array<vec4<f32>>;    // [V][chunk][column][C]
-@group(0) @binding(6) var<storage, read_write> scales: array<f32>;         // [V][chunk][C + 1]
+@group(0) @binding(1) var<storage, read> gates: array<f32>;                // [n][alpha V, beta V]
+@group(0) @binding(2) var<storage, read> dt_bias: array<f32>;              // [V]
+@group(0) @binding(3) var<storage, read> ssm_a: array<f32>;                // [V]
+@group(0) @binding(4) var<storage, read_write> parts: array<vec4<f32>>;    // [V][chunk][column][C]
+@group(0) @binding(5) var<storage, read_write> scales: array<f32>;         // [V][chunk][C + 1]
 @group(1) @binding(0) var<uniform> p: Params;
 
 // Slices of k and q (64 rows of STRIDE quads each), then A; both take 640 quads.
@@ -55,9 +54,9 @@ fn prepare(local: u32, head: u32, first: u32, scale_start: u32) {
     var g = 0.0;
     var rate = 0.0;
     if lane == 0u && first + i < p.n {
-        let at = (first + i) * p.heads.value + head;
-        g = log_decay(alpha[at], dt_bias[head], ssm_a[head]);
-        rate = sigmoid(beta[at]);
+        let at = 2u * (first + i) * p.heads.value + head;
+        g = log_decay(gates[at], dt_bias[head], ssm_a[head]);
+        rate = sigmoid(gates[at + p.heads.value]);
     }
     tile[local] = vec4(squares, g, rate);
     workgroupBarrier();

@@ -26,12 +26,11 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> u: array<vec4<f32>>;              // [n][2 K d + V d]
-@group(0) @binding(1) var<storage, read> alpha: array<f32>;                // [n][V]
-@group(0) @binding(2) var<storage, read> beta: array<f32>;                 // [n][V]
-@group(0) @binding(3) var<storage, read> dt_bias: array<f32>;              // [V]
-@group(0) @binding(4) var<storage, read> ssm_a: array<f32>;                // [V]
-@group(0) @binding(5) var<storage, read_write> state: array<vec4<f32>>;    // [V][d_k][d_v]
-@group(0) @binding(6) var<storage, read_write> o: array<vec4<f32>>;        // [n][V d_v]
+@group(0) @binding(1) var<storage, read> gates: array<f32>;                // [n][alpha V, beta V]
+@group(0) @binding(2) var<storage, read> dt_bias: array<f32>;              // [V]
+@group(0) @binding(3) var<storage, read> ssm_a: array<f32>;                // [V]
+@group(0) @binding(4) var<storage, read_write> state: array<vec4<f32>>;    // [V][d_k][d_v]
+@group(0) @binding(5) var<storage, read_write> o: array<vec4<f32>>;        // [n][V d_v]
 @group(1) @binding(0) var<uniform> p: Params;
 
 var<workgroup> partial: array<vec4<f32>, QUADS * SUMS>;
@@ -64,9 +63,9 @@ fn main(
         let q = u[q_start(t, head) + rows];
         let k = u[k_start(t, head) + rows];
         let v = u[v_start(t, head) + column];
-        let gate = t * p.heads.value + head;
-        let decay = exp(log_decay(alpha[gate], dt_bias[head], ssm_a[head]));
-        let rate = sigmoid(beta[gate]);
+        let gate = 2u * t * p.heads.value + head;
+        let decay = exp(log_decay(gates[gate], dt_bias[head], ssm_a[head]));
+        let rate = sigmoid(gates[gate + p.heads.value]);
 
         let row = rows * SUMS;
         partial[row + lane] = k.x * s0 + k.y * s1 + k.z * s2 + k.w * s3;

@@ -17,8 +17,8 @@ use crate::{
 pub struct GatedDeltaNet {
     qkv: Matrix,
     gate: Matrix,
-    alpha: Matrix,
-    beta: Matrix,
+    /// alpha and beta.
+    gates: Matrix,
     conv: Tensor,
     dt_bias: Tensor,
     a: Tensor,
@@ -47,8 +47,7 @@ impl GatedDeltaNet {
         Ok(Self {
             qkv: loader.matrix(&name("attn_qkv.weight"))?,
             gate: loader.matrix(&name("attn_gate.weight"))?,
-            alpha: loader.matrix(&name("ssm_alpha.weight"))?,
-            beta: loader.matrix(&name("ssm_beta.weight"))?,
+            gates: loader.stacked(&[&name("ssm_alpha.weight"), &name("ssm_beta.weight")])?,
             conv: loader.vector(&name("ssm_conv1d.weight"))?,
             dt_bias: loader.vector(&name("ssm_dt.bias"))?,
             a: loader.vector(&name("ssm_a"))?,
@@ -74,13 +73,11 @@ impl GatedDeltaNet {
         let (normed, x) = (&ws.normed, &ws.residual);
         product::record(rec, "attn_qkv", &self.qkv, normed, &s.qkv, n, Epilogue::Store)?;
         product::record(rec, "attn_gate", &self.gate, normed, &s.z, n, Epilogue::Store)?;
-        product::record(rec, "ssm_alpha", &self.alpha, normed, &s.alpha, n, Epilogue::Store)?;
-        product::record(rec, "ssm_beta", &self.beta, normed, &s.beta, n, Epilogue::Store)?;
+        product::record(rec, "ssm_gates", &self.gates, normed, &s.gates, n, Epilogue::Store)?;
         causal_conv::record(rec, &s.qkv, &self.conv, &state.conv_tail, &s.u, n)?;
         let inputs = gated_delta::Inputs {
             u: &s.u,
-            alpha: &s.alpha,
-            beta: &s.beta,
+            gates: &s.gates,
             dt_bias: &self.dt_bias,
             ssm_a: &self.a,
         };

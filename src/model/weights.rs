@@ -7,7 +7,7 @@ use crate::{
     gpu::{Gpu, Heap, MemoryKind},
     ngram,
     ops::{Matrix, Source, Tensor, gated_product::GateUp},
-    quant,
+    quant::{self, BlockType},
 };
 
 /// Called with the bytes of weights that are on the device and the bytes in all.
@@ -53,6 +53,30 @@ impl<'a> Loader<'a> {
         let matrix = Matrix::upload(self.gpu, heap, name, shape, source)?;
         self.loaded(tensor, tensor.size);
         Ok(matrix)
+    }
+
+    /// One matrix of the rows of several with the same input, one after the other; in F32 where they
+    /// are of different types. One product then serves all.
+    ///
+    /// # Errors
+    /// As [`Self::matrix`].
+    pub fn stacked(&mut self, names: &[&str]) -> Result<Matrix> {
+        let tensors = names.iter().map(|name| self.info(name)).collect::<Result<Vec<_>>>()?;
+        let alike = tensors.windows(2).all(|pair| pair[0].ty == pair[1].ty);
+        let (mut bytes, mut ty) = (Vec::new(), BlockType::F32);
+        for (tensor, name) in tensors.iter().zip(names) {
+            if alike {
+                ty = tensor.ty;
+                bytes.extend_from_slice(self.gguf.data(tensor));
+                self.loaded(tensor, tensor.size);
+            } else {
+                bytes.extend_from_slice(bytemuck::cast_slice(&self.values(name)?));
+            }
+        }
+        let n_in = tensors.first().map_or(0, |t| t.dims[0]) as u32;
+        let n_out = tensors.iter().map(|t| t.dims[1]).sum::<u64>() as u32;
+        let (label, source) = (names.join(" and "), Source { ty, rows: &|_| &bytes });
+        Matrix::upload(self.gpu, Heap::Device, &label, [n_in, n_out, 1], source)
     }
 
     /// The gate and up projections of a feed-forward network or of a stack of experts.
@@ -211,5 +235,59 @@ impl<'a> Rows<'a> {
             let start = (u64::from(expert) * self.tensor.dims[1] + self.first) * row;
             &data[start as usize..(start + self.rows * row) as usize]
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        gguf::write::Writer,
+        ops::{
+            product::{self, Epilogue},
+            testing::{assert_close, each_device, random},
+        },
+    };
+    use half::f16;
+
+    /// Rows of two tensors give what they give apart, also where their types differ.
+    #[test]
+    fn stacked_rows_are_those_of_each() {
+        const WIDTH: usize = 32;
+        let (x, a, b) = (random(1, WIDTH), random(2, 3 * WIDTH), random(3, 5 * WIDTH));
+        let halves: Vec<f16> = b.iter().copied().map(f16::from_f32).collect();
+        let path = std::env::temp_dir().join(format!("stacked-{}.gguf", std::process::id()));
+        let mut writer = Writer::default();
+        for (name, ty, rows) in
+            [("a", BlockType::F32, 3), ("b", BlockType::F32, 5), ("half b", BlockType::F16, 5)]
+        {
+            writer.tensor(name, ty, &[WIDTH as u64, rows]);
+        }
+        let data = |info: &TensorInfo, sink: &mut dyn std::io::Write| match info.name.as_str() {
+            "a" => sink.write_all(bytemuck::cast_slice(&a)),
+            "b" => sink.write_all(bytemuck::cast_slice(&b)),
+            _ => sink.write_all(bytemuck::cast_slice(&halves)),
+        };
+        writer.write(&path, data).unwrap();
+        let gguf = Gguf::open(&path).unwrap();
+        let rounded: Vec<f32> = halves.iter().map(|v| v.to_f32()).collect();
+        each_device(|t| {
+            for (second, values) in [("b", &b), ("half b", &rounded)] {
+                let progress = &mut |_, _| ();
+                let mut loader = Loader::new(&gguf, &t.gpu, 0, progress);
+                let matrix = loader.stacked(&["a", second]).unwrap();
+                assert_eq!((matrix.n_in, matrix.n_out), (WIDTH as u32, 8));
+                let (input, output) = (t.upload(&x, WIDTH), t.scratch(1, 8));
+                t.run(|rec| {
+                    product::record(rec, "stacked", &matrix, &input, &output, 1, Epilogue::Store)
+                });
+                let dot = |row: &[f32]| -> f64 {
+                    row.iter().zip(&x).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum()
+                };
+                let rows = a.chunks(WIDTH).chain(values.chunks(WIDTH));
+                assert_close(&t.read(&output), &rows.map(dot).collect::<Vec<_>>(), 1e-5);
+            }
+        });
+        std::fs::remove_file(&path).unwrap();
     }
 }

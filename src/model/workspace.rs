@@ -80,10 +80,8 @@ pub struct GatedDeltaSpace {
     pub qkv: Tensor,
     /// The output gate.
     pub z: Tensor,
-    /// Decay inputs.
-    pub alpha: Tensor,
-    /// Update strengths before the sigmoid.
-    pub beta: Tensor,
+    /// Decay inputs, then update strengths before the sigmoid.
+    pub gates: Tensor,
     /// `qkv` after convolution and silu.
     pub u: Tensor,
     /// Output of the recurrence.
@@ -218,8 +216,7 @@ impl Workspace {
             Some(g) => Some(GatedDeltaSpace {
                 qkv: scratch("qkv", g.conv_dim())?,
                 z: scratch("z", g.value_dim())?,
-                alpha: scratch("alpha", g.n_v_heads)?,
-                beta: scratch("beta", g.n_v_heads)?,
+                gates: scratch("gates", 2 * g.n_v_heads)?,
                 u: scratch("u", g.conv_dim())?,
                 o: scratch("o", g.value_dim())?,
                 gated: scratch("gated", g.value_dim())?,

@@ -92,8 +92,7 @@ pub(super) fn record(
         let params = Params { heads: shape.heads(), first, n, chunks };
         let bindings = [
             (&inputs.u.buf).into(),
-            (&inputs.alpha.buf).into(),
-            (&inputs.beta.buf).into(),
+            (&inputs.gates.buf).into(),
             (&inputs.dt_bias.buf).into(),
             (&inputs.ssm_a.buf).into(),
             (&prepared.parts).into(),

@@ -45,11 +45,9 @@ pub struct GatedDelta {
 pub struct Inputs<'a> {
     /// `[n][K·d_k | K·d_k | V·d_v]`: q, k and v after the convolution, not normed.
     pub u: &'a Tensor,
-    /// `[n][V]`: the projection that the decay comes from.
-    pub alpha: &'a Tensor,
-    /// `[n][V]`: the projection that β comes from.
-    pub beta: &'a Tensor,
-    /// `[V]`: bias of `alpha`.
+    /// `[n][V | V]`: α, the projection that the decay comes from, and the one that β comes from.
+    pub gates: &'a Tensor,
+    /// `[V]`: bias of α.
     pub dt_bias: &'a Tensor,
     /// `[V]`: −exp(A_log), as files hold it.
     pub ssm_a: &'a Tensor,
@@ -98,8 +96,7 @@ impl GatedDelta {
             )));
         }
         inputs.u.expect("gated_delta", "u", n, self.conv_dim())?;
-        inputs.alpha.expect("gated_delta", "alpha", n, v)?;
-        inputs.beta.expect("gated_delta", "beta", n, v)?;
+        inputs.gates.expect("gated_delta", "gates", n, 2 * v)?;
         inputs.dt_bias.expect("gated_delta", "dt_bias", 1, v)?;
         inputs.ssm_a.expect("gated_delta", "ssm_a", 1, v)?;
         state.expect("gated_delta", "state", v * d, d)?;

@@ -29,8 +29,7 @@ impl Case {
             shape: self.shape,
             n: range.len() as u32,
             u: part(&self.u, self.shape.conv_dim() as usize),
-            alpha: part(&self.alpha, v),
-            beta: part(&self.beta, v),
+            gates: part(&self.gates(), 2 * v),
             dt_bias: t.upload(&self.dt_bias, v),
             ssm_a: t.upload(&self.ssm_a, v),
             state: t.upload(&self.state, d),
@@ -62,8 +61,7 @@ struct Layer {
     shape: GatedDelta,
     n: u32,
     u: Tensor,
-    alpha: Tensor,
-    beta: Tensor,
+    gates: Tensor,
     dt_bias: Tensor,
     ssm_a: Tensor,
     state: Tensor,
@@ -72,13 +70,7 @@ struct Layer {
 
 impl Layer {
     fn inputs(&self) -> Inputs<'_> {
-        Inputs {
-            u: &self.u,
-            alpha: &self.alpha,
-            beta: &self.beta,
-            dt_bias: &self.dt_bias,
-            ssm_a: &self.ssm_a,
-        }
+        Inputs { u: &self.u, gates: &self.gates, dt_bias: &self.dt_bias, ssm_a: &self.ssm_a }
     }
 
     fn run(&self, t: &TestDevice, form: Form) {

@@ -31,6 +31,13 @@ impl Case {
         }
     }
 
+    /// `[n][V | V]`: alpha and beta as the kernels want them.
+    pub(crate) fn gates(&self) -> Vec<f32> {
+        let heads = self.shape.value_heads as usize;
+        let tokens = self.alpha.chunks(heads).zip(self.beta.chunks(heads));
+        tokens.flat_map(|(alpha, beta)| [alpha, beta].concat()).collect()
+    }
+
     /// Output and final state.
     pub(crate) fn reference(&self) -> (Vec<f64>, Vec<f64>) {
         let (kh, vh) = (self.shape.key_heads as usize, self.shape.value_heads as usize);

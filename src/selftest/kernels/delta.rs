@@ -33,12 +33,12 @@ fn recurrence(lab: &Lab, n: usize) -> Result<Vec<Deviation>> {
     let case = Case::new(SHAPE, n, 0.2);
     let (heads, d) = (SHAPE.value_heads as usize, SHAPE.head_dim as usize);
     let u = lab.upload(&case.u, case.u.len() / n)?;
-    let (alpha, beta) = (lab.upload(&case.alpha, heads)?, lab.upload(&case.beta, heads)?);
+    let gates = lab.upload(&case.gates(), 2 * heads)?;
     let (dt_bias, ssm_a) = (lab.upload(&case.dt_bias, heads)?, lab.upload(&case.ssm_a, heads)?);
     let (state, o) = (lab.upload(&case.state, d)?, lab.scratch(n, heads * d)?);
     let scratch = GatedDeltaScratch::new(&lab.gpu, &SHAPE, n as u32)?;
     lab.run(|rec| {
-        let inputs = Inputs { u: &u, alpha: &alpha, beta: &beta, dt_bias: &dt_bias, ssm_a: &ssm_a };
+        let inputs = Inputs { u: &u, gates: &gates, dt_bias: &dt_bias, ssm_a: &ssm_a };
         gated_delta::record(rec, &SHAPE, &inputs, &state, &scratch, &o, n as u32)
     })?;
     let (want, want_state) = case.reference();

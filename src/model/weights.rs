@@ -56,13 +56,16 @@ impl<'a> Loader<'a> {
     }
 
     /// One matrix of the rows of several with the same input, one after the other; in F32 where they
-    /// are of different types. One product then serves all.
+    /// are of different types or have factors. One product then serves all.
     ///
     /// # Errors
     /// As [`Self::matrix`].
     pub fn stacked(&mut self, names: &[&str]) -> Result<Matrix> {
         let tensors = names.iter().map(|name| self.info(name)).collect::<Result<Vec<_>>>()?;
-        let alike = tensors.windows(2).all(|pair| pair[0].ty == pair[1].ty);
+        let mut alike = tensors.windows(2).all(|pair| pair[0].ty == pair[1].ty);
+        for tensor in &tensors {
+            alike &= factors(self.gguf, tensor)?.is_none();
+        }
         let (mut bytes, mut ty) = (Vec::new(), BlockType::F32);
         for (tensor, name) in tensors.iter().zip(names) {
             if alike {
@@ -75,7 +78,8 @@ impl<'a> Loader<'a> {
         }
         let n_in = tensors.first().map_or(0, |t| t.dims[0]) as u32;
         let n_out = tensors.iter().map(|t| t.dims[1]).sum::<u64>() as u32;
-        let (label, source) = (names.join(" and "), Source { ty, rows: &|_| &bytes });
+        let source = Source { ty, rows: &|_| &bytes, factors: None };
+        let label = names.join(" and ");
         Matrix::upload(self.gpu, Heap::Device, &label, [n_in, n_out, 1], source)
     }
 
@@ -274,8 +278,8 @@ mod tests {
         each_device(|t| {
             for (second, values) in [("b", &b), ("half b", &rounded)] {
                 let progress = &mut |_, _| ();
-                let mut loader = Loader::new(&gguf, &t.gpu, 0, progress);
-                let matrix = loader.stacked(&["a", second]).unwrap();
+                let matrix =
+                    Loader::new(&gguf, &t.gpu, 0, progress).stacked(&["a", second]).unwrap();
                 assert_eq!((matrix.n_in, matrix.n_out), (WIDTH as u32, 8));
                 let (input, output) = (t.upload(&x, WIDTH), t.scratch(1, 8));
                 t.run(|rec| {

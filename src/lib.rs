@@ -49,6 +49,7 @@
 //! - Every shader variant is listed in `shaders/variants.txt` and valid under WebGPU's default
 //!   limits without optional features, or is the `subgroup` twin of one that is.
 //! - No result depends on what a buffer held before: tests run with every buffer full of NaN.
+//! - What is allocated through [`gpu::Memory`] is planned by the same code ([`plan`]).
 //! - A file, flag or request that is wrong is an [`Error`] that names it, never a panic.
 
 pub mod demo;

@@ -77,12 +77,23 @@ impl AttentionReads {
 
 impl AddAssign for AttentionReads {
     fn add_assign(&mut self, other: Self) {
-        self.full_queries += other.full_queries;
-        self.sparse_queries += other.sparse_queries;
-        self.tokens += other.tokens;
-        self.most_tokens = self.most_tokens.max(other.most_tokens);
-        self.kv_bytes += other.kv_bytes;
-        self.pooled_bytes += other.pooled_bytes;
+        // By name, so that a new field is not forgotten.
+        let Self {
+            full_queries,
+            dense_queries,
+            sparse_queries,
+            tokens,
+            most_tokens,
+            kv_bytes,
+            pooled_bytes,
+        } = other;
+        self.full_queries += full_queries;
+        self.dense_queries += dense_queries;
+        self.sparse_queries += sparse_queries;
+        self.tokens += tokens;
+        self.most_tokens = self.most_tokens.max(most_tokens);
+        self.kv_bytes += kv_bytes;
+        self.pooled_bytes += pooled_bytes;
     }
 }
 

@@ -29,6 +29,7 @@ use crate::{
 use std::{
     ops::{ControlFlow, Range},
     path::Path,
+    sync::Arc,
 };
 
 /// A model on a device.
@@ -42,8 +43,8 @@ pub struct Engine {
     /// One row of what a longer step leaves for the head.
     last: Tensor,
     readback: Readback,
-    tokenizer: Tokenizer,
-    template: Option<ChatTemplate>,
+    tokenizer: Arc<Tokenizer>,
+    template: Option<Arc<ChatTemplate>>,
     sampling: PartialSampling,
     context: u32,
     cache: CacheOptions,
@@ -118,8 +119,8 @@ impl Engine {
             model,
             ngram,
             ws,
-            tokenizer,
-            template,
+            tokenizer: Arc::new(tokenizer),
+            template: template.map(Arc::new),
             sampling: PartialSampling::from_metadata(gguf.metadata())?,
             context,
         })
@@ -130,13 +131,13 @@ impl Engine {
         &self.config
     }
 
-    /// The file's tokenizer.
-    pub fn tokenizer(&self) -> &Tokenizer {
+    /// The file's tokenizer; it and the template can be shared with other threads.
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
         &self.tokenizer
     }
 
     /// The file's chat template.
-    pub fn template(&self) -> Option<&ChatTemplate> {
+    pub fn template(&self) -> Option<&Arc<ChatTemplate>> {
         self.template.as_ref()
     }
 

@@ -5,10 +5,13 @@ use std::io::{self, BufRead, IsTerminal};
 use engine::{
     Error, Result,
     sequence::{Checkpoint, Sequence},
-    text::Message,
+    text::{Message, ReplyPart, opens_thinking},
 };
 
-use super::{output, report, session::Session, thinking};
+use super::{
+    output, report,
+    session::{self, Session},
+};
 
 const HELP: &str = "/bye or Ctrl-D ends, /clear forgets the conversation, \"\"\" starts and ends a \
                     message of several lines, Ctrl-C stops an answer";
@@ -149,17 +152,22 @@ impl<'s> Conversation<'s> {
         let mut sequence = self.rewind(&prompt)?;
         let closed = self.session.encode(&self.session.render(&self.messages, false)?, false)?;
         let mark = prompt.starts_with(&closed).then_some(closed.len());
-        let open = thinking::is_open(&rendered);
+        let open = opens_thinking(&rendered);
         let mut show = self.session.printer(open);
         let done = self.session.complete(&mut sequence, prompt, mark, &mut show)?;
         self.sequence = Some(sequence);
         output::result("\n")?;
         output::note(report::summary(self.session.load, &done));
-        let (reasoning, text) = thinking::split(open, &done.text);
-        let message = Message {
-            reasoning_content: reasoning.map(str::to_owned),
-            ..Message::new("assistant", text)
-        };
+        let mut parser = session::reply(open);
+        let (mut reasoning, mut text) = (None::<String>, String::new());
+        for part in parser.push(&done.text).into_iter().chain(parser.finish()) {
+            match part {
+                ReplyPart::Reasoning(part) => reasoning.get_or_insert_default().push_str(&part),
+                ReplyPart::Content(part) => text.push_str(&part),
+                ReplyPart::Call(_) => {}
+            }
+        }
+        let message = Message { reasoning_content: reasoning, ..Message::new("assistant", text) };
         self.checkpoint = done.checkpoint.or(self.checkpoint.take());
         Ok(message)
     }

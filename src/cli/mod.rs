@@ -20,7 +20,6 @@ mod run;
 mod selftest;
 mod session;
 mod spelling;
-mod thinking;
 mod tokenize;
 
 use std::{ffi::OsString, process::ExitCode};

@@ -25,6 +25,9 @@ pub(super) struct PromptArgs {
     /// Take the prompt as it is, without the chat template
     #[arg(long)]
     pub(super) raw: bool,
+    /// System message of the chat template
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["raw", "tokens"])]
+    pub(super) system_prompt: Option<String>,
     /// Take backslashes in --prompt as they are
     #[arg(long)]
     no_escape: bool,
@@ -88,9 +91,6 @@ fn unescape(text: &str) -> String {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Chat template")]
 pub(super) struct TemplateArgs {
-    /// System message
-    #[arg(long, value_name = "TEXT", conflicts_with_all = ["raw", "tokens"])]
-    pub(super) system_prompt: Option<String>,
     /// Use `chatml`, or this Jinja source, in place of the file's template
     #[arg(long, value_name = "chatml|JINJA", env = "LLAMA_ARG_CHAT_TEMPLATE")]
     chat_template: Option<String>,
@@ -116,9 +116,6 @@ pub(super) struct TemplateArgs {
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "true")]
     #[arg(require_equals = true, conflicts_with_all = ["reasoning", "reasoning_effort"])]
     think: Option<String>,
-    /// Show only the answer, not the thinking before it
-    #[arg(long, alias = "hidethinking")]
-    pub(super) hide_thinking: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
@@ -175,18 +172,8 @@ impl TemplateArgs {
             }
             level => level.or(self.reasoning_effort.as_deref()),
         };
-        // Templates that know an effort know these levels (spec/tokenizer.md 5.3).
-        let level = match effort {
-            Some("none") => {
-                options.enable_thinking = Some(false);
-                None
-            }
-            Some("high" | "max") => Some("xhigh"),
-            Some("minimal") => Some("low"),
-            level => level,
-        };
-        if let Some(level) = level {
-            options.kwargs.insert("reasoning_effort".into(), level.into());
+        if let Some(effort) = effort {
+            options.set_reasoning_effort(effort);
         }
         options
     }

@@ -3,7 +3,10 @@
 use std::io::{self, IsTerminal, Read};
 
 use clap::Args;
-use engine::{Error, Result, text::Message};
+use engine::{
+    Error, Result,
+    text::{Message, opens_thinking},
+};
 
 use super::{
     args::{GenerateArgs, ModelArgs, SamplingArgs},
@@ -11,7 +14,6 @@ use super::{
     prompt::{Prompt, PromptArgs, TemplateArgs},
     report::{self, Report},
     session::{self, Session},
-    thinking,
 };
 
 /// Flags of `engine run` and `engine chat`.
@@ -23,6 +25,9 @@ pub(super) struct RunArgs {
     /// End after the first answer
     #[arg(long)]
     single_turn: bool,
+    /// Show only the answer, not the thinking before it
+    #[arg(long, alias = "hidethinking")]
+    hide_thinking: bool,
     /// Print one JSON object instead of streaming text
     #[arg(long)]
     json: bool,
@@ -71,7 +76,7 @@ fn start(args: &RunArgs, conversation: bool) -> Result<()> {
         }
     };
     let mut session = open(args)?;
-    let system = args.template.system_prompt.clone();
+    let system = args.prompt.system_prompt.clone();
     chat::converse(&mut session, system, first, args.single_turn)?;
     finish(args, &session)
 }
@@ -108,15 +113,15 @@ fn encode(args: &RunArgs, session: &Session, prompt: Prompt) -> Result<(Vec<u32>
         }
         return Ok((session.encode(&text, true)?, false));
     }
-    let system = args.template.system_prompt.iter();
+    let system = args.prompt.system_prompt.iter();
     let mut messages: Vec<_> = system.map(|text| Message::new("system", text)).collect();
     messages.push(Message::new("user", text));
     let rendered = session.render(&messages, true)?;
-    Ok((session.encode(&rendered, false)?, thinking::is_open(&rendered)))
+    Ok((session.encode(&rendered, false)?, opens_thinking(&rendered)))
 }
 
 fn open(args: &RunArgs) -> Result<Session> {
-    Session::open(&args.model, &args.sampling, &args.generate, &args.template)
+    Session::open(&args.model, &args.sampling, &args.generate, &args.template, args.hide_thinking)
 }
 
 /// Prints the tables of `--profile` and `--kv-stats`.

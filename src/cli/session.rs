@@ -7,7 +7,9 @@ use engine::{
     generate::{FinishReason, GenerateOptions, Generation, Next},
     sample::{Sampler, SamplingParams},
     sequence::{Checkpoint, Sequence},
-    text::{ChatTemplate, EncodeOptions, Message, RenderOptions},
+    text::{
+        ChatTemplate, EncodeOptions, Message, RenderOptions, ReplyOptions, ReplyParser, ReplyPart,
+    },
 };
 
 use super::{
@@ -15,7 +17,6 @@ use super::{
     interrupt::{self, Interrupt},
     output, progress,
     prompt::TemplateArgs,
-    thinking::AnswerOnly,
 };
 
 pub(super) struct Session {
@@ -56,6 +57,7 @@ impl Session {
         sampling: &SamplingArgs,
         generate: &GenerateArgs,
         template: &TemplateArgs,
+        hide_thinking: bool,
     ) -> Result<Self> {
         // A wrong flag must not cost the time of loading.
         sampling.partial().or_default().validate()?;
@@ -67,7 +69,7 @@ impl Session {
         Ok(Self {
             template: template.template(engine.tokenizer())?,
             render: template.render_options(),
-            hide_thinking: template.hide_thinking,
+            hide_thinking,
             load: started.elapsed(),
             options: generate.options(),
             engine,
@@ -99,8 +101,14 @@ impl Session {
 
     /// Prints what is generated; `open` tells whether the prompt leaves thinking open.
     pub(super) fn printer(&self, open: bool) -> impl FnMut(&str) -> Result<()> + use<> {
-        let mut filter = self.hide_thinking.then(|| AnswerOnly::new(open));
-        move |text| output::result(filter.as_mut().map_or(text, |filter| filter.push(text)))
+        let mut parser = self.hide_thinking.then(|| reply(open));
+        move |text| {
+            let Some(parser) = &mut parser else { return output::result(text) };
+            parser.push(text).into_iter().try_for_each(|part| match part {
+                ReplyPart::Content(text) => output::result(text),
+                _ => Ok(()),
+            })
+        }
     }
 
     /// Continues `prompt`, of which `sequence` holds a beginning, and gives the text to `show`
@@ -195,8 +203,13 @@ impl Session {
     }
 
     fn template(&self) -> Option<&ChatTemplate> {
-        self.template.as_ref().or(self.engine.template())
+        self.template.as_ref().or(self.engine.template().map(AsRef::as_ref))
     }
+}
+
+/// Takes a reply without tools apart; `open` tells whether the prompt leaves thinking open.
+pub(super) fn reply(open: bool) -> ReplyParser {
+    ReplyParser::new(ReplyOptions { thinking: true, open, tools: None })
 }
 
 /// Refuses ids of `--tokens` that the vocabulary does not have.

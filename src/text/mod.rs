@@ -1,10 +1,11 @@
-//! Tokenizer, chat template, streaming decode, stop rules.
+//! Tokenizer, chat template, streaming decode, stop rules, replies taken apart.
 
 mod alphabet;
 mod jinja;
 mod message;
 mod pretokenize;
 mod python;
+mod reply;
 mod source;
 mod special;
 mod stop;
@@ -12,13 +13,16 @@ mod stream;
 mod strftime;
 mod template;
 mod tokenizer;
+mod tool_call;
 mod vocab;
 
 pub use message::{Content, FunctionCall, Message, ToolCall};
 pub use pretokenize::PreTokenizer;
+pub use reply::{ReplyOptions, ReplyParser, ReplyPart, opens_thinking};
 pub use source::{SpecialToken, VocabSource};
 pub use stop::{StopMatcher, StopStep};
 pub use stream::StreamDecoder;
 pub use template::{ChatTemplate, RenderOptions};
 pub use tokenizer::{EncodeOptions, Tokenizer};
+pub use tool_call::ParsedCall;
 pub use vocab::{TokenType, Vocab};

@@ -41,6 +41,23 @@ pub struct RenderOptions {
     pub kwargs: serde_json::Map<String, serde_json::Value>,
 }
 
+impl RenderOptions {
+    /// Sets how hard to think, in the words of the templates that know it (spec/tokenizer.md 5.3):
+    /// clients know more levels than they do. `none` turns thinking off.
+    pub fn set_reasoning_effort(&mut self, effort: &str) {
+        let level = match effort {
+            "none" => {
+                self.enable_thinking = Some(false);
+                return;
+            }
+            "high" | "max" => "xhigh",
+            "minimal" => "low",
+            level => level,
+        };
+        self.kwargs.insert("reasoning_effort".into(), level.into());
+    }
+}
+
 /// A compiled chat template.
 pub struct ChatTemplate {
     env: Environment<'static>,

@@ -34,10 +34,11 @@
 //! | [`ngram`] | rows of the n-gram embedding: hashing, reading the table |
 //! | [`demo`] | the model that is part of the program |
 //! | [`engine`] | steps of sequences: prefill, decode, logits |
-//! | [`text`] | tokenizer, chat template, streaming decode, stop strings |
+//! | [`text`] | tokenizer, chat template, streaming decode, stop strings, replies taken apart |
 //! | [`sample`] | the sampler chain |
 //! | [`generate`] | generation of one sequence, as a state machine that others drive |
 //! | [`selftest`] | whether a device computes correctly, op by op |
+//! | [`serve`] | HTTP server: routes, queue, slots that take turns on the engine's thread |
 //!
 //! # Invariants
 //!
@@ -50,6 +51,7 @@
 //!   limits without optional features, or is the `subgroup` twin of one that is.
 //! - No result depends on what a buffer held before: tests run with every buffer full of NaN.
 //! - What is allocated through [`gpu::Memory`] is planned by the same code ([`plan`]).
+//! - Only token ids, text and settings cross between `serve`'s HTTP threads and the engine's.
 //! - A file, flag or request that is wrong is an [`Error`] that names it, never a panic.
 
 pub mod demo;
@@ -67,6 +69,7 @@ pub mod quant;
 pub mod sample;
 pub mod selftest;
 pub mod sequence;
+pub mod serve;
 pub mod shader;
 pub mod text;
 

@@ -49,6 +49,11 @@ impl Checkpoint {
     pub fn position(&self) -> usize {
         self.position
     }
+
+    /// Device memory that it takes.
+    pub fn bytes(&self) -> u64 {
+        self.state.bytes()
+    }
 }
 
 impl Sequence {
@@ -61,6 +66,13 @@ impl Sequence {
             recordings: HashMap::new(),
             broken: false,
         })
+    }
+
+    /// A checkpoint after the first `position` tokens that nobody had to take: models without
+    /// recurrent state can go back anywhere.
+    pub fn checkpoint_at(&self, position: usize) -> Option<Checkpoint> {
+        let state = self.state.checkpoint_of_nothing()?;
+        (position <= self.tokens.len()).then_some(Checkpoint { position, state })
     }
 
     /// All tokens so far.

@@ -70,7 +70,6 @@ fn wrong_usage_is_status_2_and_named() {
         (&["-kvo"], "host memory"),
         (&["-hf", "user/model"], "-m"),
         (&["--mmproj", "x.gguf"], "images"),
-        (&["-ncmoe", "4"], "-ncmoe"),
         (&["-ctk", "q9_9"], "--cache-type-k"),
         (&["-ngl", "some"], "--n-gpu-layers"),
         (&["--logit-bias", "5"], "--logit-bias"),

@@ -154,11 +154,12 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// How the engine is to load the model.
-    pub(crate) fn options(&self) -> EngineOptions {
+    /// How the engine is to load the model, with room for so many sequences.
+    pub(crate) fn options(&self, sequences: u16) -> EngineOptions {
         EngineOptions {
             device: DeviceOptions { select: self.device.device.clone(), ..Default::default() },
             context: (self.ctx_size > 0).then_some(self.ctx_size),
+            sequences: sequences.into(),
             chunk: self.ubatch_size.min(self.batch_size),
             cache_k: self.cache.types().0,
             cache_v: self.cache.types().1,

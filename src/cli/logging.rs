@@ -38,7 +38,7 @@ impl LogArgs {
             _ if self.verbose => "warn,engine=debug",
             0 => "off",
             1 => "error",
-            2 => "warn",
+            2 => "warn,engine::serve=info",
             3 => "warn,engine=info",
             _ => "warn,engine=debug",
         };

@@ -83,7 +83,7 @@ impl Positions {
 /// Runs `engine logits`.
 pub(super) fn run(args: &LogitsArgs) -> Result<()> {
     let positions = args.positions.resolve(args.tokens.len())?;
-    let mut engine = session::load(&args.model)?;
+    let mut engine = session::load(&args.model, 1)?;
     session::check_tokens(&engine, &args.tokens)?;
     let vocab = engine.config().n_vocab as usize;
     let mut sequence = engine.new_sequence()?;

@@ -18,6 +18,7 @@ mod prompt;
 mod report;
 mod run;
 mod selftest;
+mod serve;
 mod session;
 mod spelling;
 mod tokenize;
@@ -46,6 +47,8 @@ enum Command {
     Run(run::RunArgs),
     /// Have a conversation: /bye ends it, /clear forgets it, Ctrl-C stops an answer
     Chat(run::RunArgs),
+    /// Serve OpenAI's API over HTTP
+    Serve(serve::ServeArgs),
     /// Write the logits of a token list to a safetensors file
     Logits(logits::LogitsArgs),
     /// Show what would go where in memory, and the longest context that fits, without loading
@@ -68,6 +71,7 @@ impl Command {
         match self {
             Self::Run(args) => run::run(&args),
             Self::Chat(args) => run::chat(&args),
+            Self::Serve(args) => serve::run(&args),
             Self::Logits(args) => logits::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Devices(args) => devices::run(&args),

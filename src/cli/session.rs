@@ -63,7 +63,7 @@ impl Session {
         sampling.partial().or_default().validate()?;
         interrupt::install();
         let started = Instant::now();
-        let engine = load(model)?;
+        let engine = load(model, 1)?;
         let sampling = sampling.partial().or(engine.sampling().clone()).or_default();
         output::note(format_args!("sampling: {sampling}"));
         Ok(Self {
@@ -223,8 +223,8 @@ pub(super) fn check_tokens(engine: &Engine, tokens: &[u32]) -> Result<()> {
     }
 }
 
-/// Loads the model with a progress bar and says where it runs.
-pub(super) fn load(args: &ModelArgs) -> Result<Engine> {
+/// Loads the model with a progress bar, with room for so many sequences, and says where it runs.
+pub(super) fn load(args: &ModelArgs, sequences: u16) -> Result<Engine> {
     let gguf = match &args.model {
         Some(path) => Gguf::open(path)?,
         None => {
@@ -233,7 +233,7 @@ pub(super) fn load(args: &ModelArgs) -> Result<Engine> {
         }
     };
     let bar = progress::loading();
-    let engine = Engine::from_gguf(&gguf, &args.options(), &mut |done, total| {
+    let engine = Engine::from_gguf(&gguf, &args.options(sequences), &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;

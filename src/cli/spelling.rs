@@ -21,6 +21,9 @@ const SHORT: &[(&str, &str)] = &[
     ("-st", "--single-turn"),
     ("-sp", "--special"),
     ("-rea", "--reasoning"),
+    ("-np", "--parallel"),
+    ("-ctxcp", "--ctx-checkpoints"),
+    ("-cms", "--checkpoint-min-step"),
     ("-lv", "--log-verbosity"),
     ("-ncmoe", "--experts-host"),
     ("-cmoe", "--experts-host=all"),
@@ -49,7 +52,11 @@ const IGNORED: &[(&[&str], Value, &str)] = &[
     (&["-lm", "--load-mode"], Value::One, LOADING),
     (&["--mmap", "--no-mmap", "--mlock"], Value::None, LOADING),
     (&["-t", "--threads", "-tb", "--threads-batch"], Value::One, NO_CPU),
-    (&["-cb", "--cont-batching", "-nocb", "--no-cont-batching"], Value::None, "one sequence runs"),
+    (
+        &["-cb", "--cont-batching", "-nocb", "--no-cont-batching"],
+        Value::None,
+        "slots always take turns",
+    ),
     (
         &["-mg", "--main-gpu", "-sm", "--split-mode", "-ts", "--tensor-split"],
         Value::One,
@@ -75,6 +82,9 @@ const IGNORED: &[(&[&str], Value, &str)] = &[
     (&["--display-prompt", "--no-display-prompt"], Value::None, "the prompt is never printed"),
     (&["--color"], Value::Maybe(&["on", "off", "auto"]), "text is printed as it is"),
     (&["--keepalive"], Value::One, "the model stays for this run only"),
+    (&["--metrics", "--slots", "--props"], Value::None, "every route is always there"),
+    (&["--cache-prompt"], Value::None, "what can be reused is reused without it"),
+    (&["-to", "--timeout"], Value::One, "a connection lasts as long as its client wants"),
 ];
 
 const LOADING: &str = "weights go straight from the mapped file to the device";
@@ -92,6 +102,10 @@ const REFUSED: &[(&[&str], &str)] = &[
          say --kv-host auto, on or off",
     ),
     (&["-mm", "--mmproj"], "images are not supported"),
+    (
+        &["-cram", "--cache-ram"],
+        "its number counts MiB; say --checkpoint-memory with a unit, 8G for example",
+    ),
     (&["--format"], "output cannot be held to a format"),
 ];
 
@@ -236,10 +250,11 @@ mod tests {
     #[test]
     fn every_entry_leads_to_a_flag_that_exists_and_is_written_once() {
         let command = built();
-        let run = command.find_subcommand("run").unwrap();
+        let commands = ["run", "serve"].map(|name| command.find_subcommand(name).unwrap());
         for (short, long) in SHORT {
             let name = long.split('=').next().unwrap();
-            assert!(find(run, name).is_some(), "{short} → {long}");
+            let known = commands.iter().any(|command| find(command, name).is_some());
+            assert!(known, "{short} → {long}");
         }
         let names = SHORT.iter().map(|(short, _)| *short);
         let names = names.chain(IGNORED.iter().flat_map(|(names, ..)| names.iter().copied()));
@@ -247,7 +262,7 @@ mod tests {
             names.chain(REFUSED.iter().flat_map(|(names, _)| names.iter().copied())).collect();
         for (i, name) in names.iter().enumerate() {
             assert!(!names[..i].contains(name), "{name} twice");
-            assert!(find(run, name).is_none(), "{name} is also clap's");
+            assert!(commands.iter().all(|c| find(c, name).is_none()), "{name} is also clap's");
         }
     }
 

@@ -35,7 +35,7 @@ pub(super) fn fit(
     let plan = |context| {
         let choices = Choices {
             context: Context::Tokens(context),
-            sequences: 1,
+            sequences: options.sequences,
             cache_k: options.cache_k,
             cache_v: options.cache_v,
             kv_host: options.kv_host,

@@ -15,6 +15,8 @@ pub struct EngineOptions {
     /// Tokens a sequence can hold; none: as many as the model was trained for,
     /// stretched where YaRN is on.
     pub context: Option<u32>,
+    /// Sequences side by side that memory is to have room for, each of the whole context.
+    pub sequences: u32,
     /// Tokens of a prefill step.
     pub chunk: u32,
     /// Type of the cached keys.
@@ -48,6 +50,7 @@ impl Default for EngineOptions {
         Self {
             device: DeviceOptions::default(),
             context: None,
+            sequences: 1,
             chunk: 512,
             cache_k: KvType::F16,
             cache_v: KvType::F16,

@@ -50,6 +50,13 @@ pub struct SequenceState {
 #[derive(Debug)]
 pub struct Checkpoint(Vec<Tensor>);
 
+impl Checkpoint {
+    /// Device memory that it takes.
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().map(|tensor| tensor.buf.size()).sum()
+    }
+}
+
 impl SequenceState {
     /// Room for a state; [`Self::clear`] makes it the one before the first token.
     ///
@@ -134,6 +141,11 @@ impl SequenceState {
             LayerState::Attention(_) => None,
         });
         recurrent.flatten().chain(&self.ngram_tail)
+    }
+
+    /// The checkpoint of any position, if there is nothing of fixed size to copy.
+    pub fn checkpoint_of_nothing(&self) -> Option<Checkpoint> {
+        self.fixed().next().is_none().then(|| Checkpoint(Vec::new()))
     }
 
     /// Adds what the attention layers read and write in `step`.

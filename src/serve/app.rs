@@ -1,0 +1,130 @@
+//! What every route sees, and the table of routes.
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use axum::{
+    Router,
+    extract::{Request, State},
+    http::{HeaderMap, HeaderValue, StatusCode, header},
+    middleware::{self, Next},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use serde_json::Value;
+
+use super::{chat, completion, error::ApiError, info, queue::Queue, status::Status};
+use crate::{
+    generate::GenerateOptions,
+    sample::PartialSampling,
+    text::{ChatTemplate, RenderOptions, Tokenizer},
+};
+
+/// What every route sees.
+pub(super) struct App {
+    /// Empty: everybody may ask.
+    pub(super) keys: Vec<String>,
+    pub(super) slots: usize,
+    pub(super) queue: Arc<Queue>,
+    pub(super) status: Arc<Status>,
+    pub(super) generate: GenerateOptions,
+    pub(super) render: RenderOptions,
+    pub(super) reuse: bool,
+    /// Silence after which a stream sends a comment.
+    pub(super) ping: Option<Duration>,
+    /// Set when it is loaded.
+    pub(super) model: OnceLock<Arc<Model>>,
+}
+
+/// The model, as far as text goes.
+pub(super) struct Model {
+    pub(super) name: String,
+    /// When it was loaded, in seconds since 1970.
+    pub(super) created: u64,
+    pub(super) tokenizer: Arc<Tokenizer>,
+    pub(super) template: Option<Arc<ChatTemplate>>,
+    pub(super) sampling: PartialSampling,
+    pub(super) context: usize,
+    pub(super) n_vocab: u32,
+    pub(super) meta: Value,
+}
+
+impl App {
+    /// The model, or the answer that it is not loaded yet.
+    pub(super) fn model(&self) -> Result<Arc<Model>, ApiError> {
+        self.model.get().cloned().ok_or_else(|| ApiError::unavailable("Loading model"))
+    }
+}
+
+/// The routes.
+pub(super) fn router(app: Arc<App>) -> Router {
+    let guarded = Router::new()
+        .route("/v1/chat/completions", post(chat::complete))
+        .route("/chat/completions", post(chat::complete))
+        .route("/v1/completions", post(completion::complete))
+        .route("/v1/models", get(info::models))
+        .route("/models", get(info::models))
+        .route("/tokenize", post(info::tokenize))
+        .route("/detokenize", post(info::detokenize))
+        .route("/apply-template", post(chat::apply_template))
+        .route("/slots", get(info::slots))
+        .route("/metrics", get(info::metrics))
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(middleware::from_fn_with_state(app.clone(), authorize));
+    Router::new()
+        .route("/health", get(info::health))
+        .route("/v1/health", get(info::health))
+        .method_not_allowed_fallback(wrong_method)
+        .merge(guarded)
+        .with_state(app)
+}
+
+async fn unknown(request: Request) -> ApiError {
+    ApiError::not_found(request.uri().path())
+}
+
+async fn wrong_method(request: Request) -> ApiError {
+    let message = format!("{} does not take {}", request.uri().path(), request.method());
+    ApiError::refused(StatusCode::METHOD_NOT_ALLOWED, message)
+}
+
+/// Lets requests with one of the keys through.
+async fn authorize(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    if app.keys.is_empty() || has_key(&app.keys, request.headers()) {
+        next.run(request).await
+    } else {
+        ApiError::unauthorized().into_response()
+    }
+}
+
+fn has_key(keys: &[String], headers: &HeaderMap) -> bool {
+    let header = |name| headers.get(name).map(HeaderValue::as_bytes);
+    let bearer = header(header::AUTHORIZATION.as_str()).and_then(|value| {
+        let (scheme, key) = value.split_at_checked(7)?;
+        scheme.eq_ignore_ascii_case(b"Bearer ").then_some(key)
+    });
+    let given = bearer.or(header("x-api-key")).unwrap_or_default();
+    keys.iter().fold(false, |known, key| known | same(key.as_bytes(), given))
+}
+
+/// Compares in a time that does not tell where the first difference is.
+fn same(key: &[u8], given: &[u8]) -> bool {
+    let differences = key.iter().zip(given).fold(0, |all, (a, b)| all | (a ^ b));
+    key.len() == given.len() && differences == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same;
+
+    #[test]
+    fn keys_have_to_be_equal() {
+        assert!(same(b"abc", b"abc"));
+        for other in [&b"abd"[..], b"ab", b"abcd", b""] {
+            assert!(!same(b"abc", other));
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! `/v1/chat/completions` (spec/cli-and-server.md 4.1).
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use serde_json::{Map, Value, json};
+
+use super::{
+    answer::{Answer, Format},
+    app::{App, Model},
+    error::ApiError,
+    fields::Fields,
+    http, messages,
+    request::{self, Settings},
+    stream,
+};
+use crate::text::{
+    ChatTemplate, EncodeOptions, Message, RenderOptions, ReplyOptions, opens_thinking,
+};
+
+/// Most alternatives of a token, as in OpenAI's API.
+const TOP_LOGPROBS: usize = 20;
+
+/// Answers a conversation.
+pub(super) async fn complete(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let model = app.model()?;
+    let body = http::read(request).await?;
+    let (events, answer, stream) = http::blocking({
+        let app = app.clone();
+        move || start(&app, model, &body)
+    })
+    .await?;
+    stream::respond(events, answer, stream, app.ping).await
+}
+
+/// The prompt that a conversation becomes.
+pub(super) async fn apply_template(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let model = app.model()?;
+    let body = http::read(request).await?;
+    let prompt = http::blocking(move || {
+        let conversation = Conversation::read(&app, &mut Fields::parse(&body)?)?;
+        conversation.render(template(&model)?)
+    });
+    Ok(http::json(&json!({"prompt": prompt.await?})))
+}
+
+type Started = (stream::Events, Answer, bool);
+
+fn start(app: &Arc<App>, model: Arc<Model>, body: &[u8]) -> Result<Started, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    let settings = Settings::read(app, &model, &mut fields)?;
+    let logprobs = logprobs(&mut fields)?;
+    let thinking = splits_reasoning(&mut fields)?;
+    let one_call = fields.take("parallel_tool_calls")? == Some(false);
+    let conversation = Conversation::read(app, &mut fields)?;
+    let text = conversation.render(template(&model)?)?;
+    let tokens = EncodeOptions { add_special: false, parse_special: true };
+    let prompt = model.tokenizer.encode(&text, tokens)?;
+    request::check_prompt("messages", &prompt, &model)?;
+    let reply = ReplyOptions {
+        thinking,
+        open: opens_thinking(&text),
+        tools: conversation.options.tools.clone(),
+    };
+    let format = Format::Chat { reply, one_call, logprobs: logprobs.is_some() };
+    let events = request::submit(app, vec![prompt], &settings, logprobs)?;
+    Ok((events, Answer::new(format, model, settings.telling.n, settings.telling), settings.stream))
+}
+
+fn template(model: &Model) -> Result<&ChatTemplate, ApiError> {
+    model.template.as_deref().ok_or_else(|| {
+        ApiError::invalid(
+            "the model file has no chat template: start the server with --chat-template, or use \
+             /v1/completions",
+        )
+    })
+}
+
+/// Messages and what else the template is given.
+struct Conversation {
+    messages: Vec<Message>,
+    options: RenderOptions,
+}
+
+impl Conversation {
+    fn read(app: &App, fields: &mut Fields) -> Result<Self, ApiError> {
+        let messages = messages::read(fields.require("messages")?)?;
+        let mut options = app.render.clone();
+        options.add_generation_prompt = fields.take("add_generation_prompt")?.unwrap_or(true);
+        if let Some(effort) = fields.take::<String>("reasoning_effort")? {
+            options.set_reasoning_effort(&effort);
+        }
+        options
+            .kwargs
+            .extend(fields.take::<Map<_, _>>("chat_template_kwargs")?.unwrap_or_default());
+        if let Some(Value::Bool(thinking)) = options.kwargs.remove("enable_thinking") {
+            options.enable_thinking = Some(thinking);
+        }
+        options.tools = tools(fields)?;
+        Ok(Self { messages, options })
+    }
+
+    fn render(&self, template: &ChatTemplate) -> Result<String, ApiError> {
+        let rendered = template.prompt(&self.messages, &self.options);
+        rendered.map_err(|e| ApiError::field("messages", format_args!("are refused: {e}")))
+    }
+}
+
+/// The tools that are offered; none if the request forbids calls.
+fn tools(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
+    let tools = fields.take::<Vec<Value>>("tools")?.unwrap_or_default();
+    for (i, tool) in tools.iter().enumerate() {
+        let name = tool.pointer("/function/name").and_then(Value::as_str);
+        if tool.get("type").and_then(Value::as_str) != Some("function") || name.is_none() {
+            let fault = "is not {\"type\": \"function\", \"function\": {\"name\": ...}}";
+            return Err(ApiError::field(format!("tools[{i}]"), fault));
+        }
+    }
+    let choice = fields.take::<Value>("tool_choice")?;
+    match choice.as_ref().map(|choice| choice.as_str().ok_or(choice)) {
+        None | Some(Ok("auto")) => Ok((!tools.is_empty()).then_some(tools.into())),
+        Some(Ok("none")) => Ok(None),
+        Some(Ok(other)) if other != "required" => Err(ApiError::field(
+            "tool_choice",
+            format_args!("is {other:?}: none and auto are known"),
+        )),
+        // Nothing to choose from: clients send it all the same.
+        Some(_) if tools.is_empty() => Ok(None),
+        Some(_) => Err(ApiError::field("tool_choice", "cannot force a call on this server")),
+    }
+}
+
+/// How many alternatives of each token are asked for, if any probabilities are.
+fn logprobs(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
+    let wanted = fields.take("logprobs")?.unwrap_or(false);
+    let top = fields.take::<u32>("top_logprobs")?.map(|top| top as usize);
+    match top {
+        Some(top) if top > TOP_LOGPROBS => {
+            Err(ApiError::field("top_logprobs", format_args!("may be {TOP_LOGPROBS} at most")))
+        }
+        Some(top) if top > 0 && !wanted => {
+            Err(ApiError::field("top_logprobs", "needs logprobs to be true"))
+        }
+        top => Ok(wanted.then_some(top.unwrap_or(0))),
+    }
+}
+
+/// Whether thinking is told apart from the answer.
+fn splits_reasoning(fields: &mut Fields) -> Result<bool, ApiError> {
+    match fields.take::<String>("reasoning_format")?.as_deref() {
+        None | Some("auto" | "deepseek") => Ok(true),
+        Some("none") => Ok(false),
+        Some(other) => Err(ApiError::field(
+            "reasoning_format",
+            format_args!("is {other:?}: none, auto and deepseek are known"),
+        )),
+    }
+}

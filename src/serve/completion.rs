@@ -1,0 +1,81 @@
+//! `/v1/completions` (spec/cli-and-server.md 4.2).
+
+use std::sync::Arc;
+
+use axum::{
+    extract::{Request, State},
+    response::Response,
+};
+use serde_json::Value;
+
+use super::{
+    answer::{Answer, Format},
+    app::{App, Model},
+    error::ApiError,
+    fields::{Fields, typed},
+    http,
+    request::{self, Settings},
+    stream,
+};
+use crate::text::EncodeOptions;
+
+/// Most alternatives of a token.
+const TOP_LOGPROBS: usize = 20;
+
+/// Continues texts.
+pub(super) async fn complete(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let model = app.model()?;
+    let body = http::read(request).await?;
+    let (events, answer, stream) = http::blocking({
+        let app = app.clone();
+        move || start(&app, model, &body)
+    })
+    .await?;
+    stream::respond(events, answer, stream, app.ping).await
+}
+
+type Started = (stream::Events, Answer, bool);
+
+fn start(app: &Arc<App>, model: Arc<Model>, body: &[u8]) -> Result<Started, ApiError> {
+    let mut fields = Fields::parse(body)?;
+    let settings = Settings::read(app, &model, &mut fields)?;
+    let logprobs = fields.take::<u32>("logprobs")?.map(|top| top as usize);
+    if logprobs.is_some_and(|top| top > TOP_LOGPROBS) {
+        return Err(ApiError::field("logprobs", format_args!("may be {TOP_LOGPROBS} at most")));
+    }
+    let prompts = prompts(fields.require("prompt")?, &model)?;
+    for (i, prompt) in prompts.iter().enumerate() {
+        let name = if prompts.len() == 1 { "prompt".into() } else { format!("prompt[{i}]") };
+        request::check_prompt(&name, prompt, &model)?;
+    }
+    let choices = prompts.len() * settings.telling.n;
+    let format = Format::Text { logprobs: logprobs.is_some() };
+    let events = request::submit(app, prompts, &settings, logprobs)?;
+    Ok((events, Answer::new(format, model, choices, settings.telling), settings.stream))
+}
+
+/// A text, token ids, or a list of either.
+fn prompts(prompt: Value, model: &Model) -> Result<Vec<Vec<u32>>, ApiError> {
+    match prompt {
+        Value::Array(list) if list.is_empty() => Err(ApiError::field("prompt", "is empty")),
+        Value::Array(list) if !list[0].is_number() => {
+            let named = list.into_iter().enumerate();
+            named.map(|(i, prompt)| one(&format!("prompt[{i}]"), prompt, model)).collect()
+        }
+        prompt => Ok(vec![one("prompt", prompt, model)?]),
+    }
+}
+
+fn one(name: &str, prompt: Value, model: &Model) -> Result<Vec<u32>, ApiError> {
+    match prompt {
+        Value::String(text) => {
+            let options = EncodeOptions { add_special: true, parse_special: true };
+            Ok(model.tokenizer.encode(&text, options)?)
+        }
+        Value::Array(_) => typed(name, prompt),
+        _ => Err(ApiError::field(name, "is neither a text nor a list of token ids")),
+    }
+}

@@ -1,0 +1,70 @@
+//! Bodies of requests and responses.
+
+use std::{future::poll_fn, pin::Pin};
+
+use axum::{
+    body::Body,
+    extract::Request,
+    http::{HeaderMap, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use futures_core::Stream;
+use serde_json::Value;
+
+use super::error::ApiError;
+
+/// Most bytes of a request: a million tokens of text have about four million.
+const LIMIT: usize = 16 << 20;
+
+/// Most bytes that are read to be thrown away: clients see no answer before they have sent all.
+const DISCARDED: usize = 4 * LIMIT;
+
+/// The body of a JSON request.
+///
+/// The media type has to be named: browsers send any other to foreign servers without asking.
+pub(super) async fn read(request: Request) -> Result<Vec<u8>, ApiError> {
+    let (head, body) = request.into_parts();
+    let mut parts = body.into_data_stream();
+    let (mut bytes, mut length) = (Vec::new(), 0);
+    while let Some(part) = poll_fn(|cx| Pin::new(&mut parts).poll_next(cx)).await {
+        let part = part.map_err(|e| ApiError::invalid(format!("the body cannot be read: {e}")))?;
+        length += part.len();
+        if length > DISCARDED {
+            break;
+        }
+        match length > LIMIT {
+            true => bytes.clear(),
+            false => bytes.extend_from_slice(&part),
+        }
+    }
+    check_type(&head.headers)?;
+    if length > LIMIT {
+        let message = format!("the body is larger than {LIMIT} bytes");
+        return Err(ApiError::refused(StatusCode::PAYLOAD_TOO_LARGE, message));
+    }
+    Ok(bytes)
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
+    let given = headers.get(header::CONTENT_TYPE).map(|value| value.to_str().unwrap_or("?"));
+    let essence = given.map(|text| text.split(';').next().unwrap_or_default().trim());
+    if essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json")) {
+        return Ok(());
+    }
+    let message =
+        format!("Content-Type has to be application/json, but is {}", given.unwrap_or("missing"));
+    Err(ApiError::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
+}
+
+/// A response of JSON.
+pub(super) fn json(value: &Value) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], Body::from(value.to_string())).into_response()
+}
+
+/// Runs what takes the CPU for a while where no other request has to wait for it.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err(ApiError::server("the request could not be processed")))
+}

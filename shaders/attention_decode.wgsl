@@ -57,11 +57,11 @@ fn main(
         let key = key_row(at, min(tile + lane / PARTS, at.end - 1u));
         let count = min(TILE, at.end - tile);
         // All loads of the tile first, so that they are under way together.
-        var k: array<Packed, KEY_LOADS>;
+        var k: array<Packed_$K, KEY_LOADS>;
         for (var c = 0u; c < KEY_LOADS; c++) {
             k[c] = load_key(at, key, min(part + c * PARTS, EIGHTS - 1u));
         }
-        var v: array<Packed, VALUE_LOADS>;
+        var v: array<Packed_$V, VALUE_LOADS>;
         for (var c = 0u; c < VALUE_LOADS; c++) {
             let row = key_row(at, tile + min(share + c * SHARES, count - 1u));
             v[c] = load_value(at, row, eight);

@@ -37,7 +37,7 @@ struct Params {
 #import shared/pooled
 
 fn pooled_key(block: u32, e: u32) -> Eight {
-    let at = words_$T(pooled_eight(min(block, p.blocks - 1u), e));
+    let at = places_$T(0u, 0u, pooled_eight(min(block, p.blocks - 1u), e));
     return unpack_$T(Packed(pooled[at.x], pooled[at.y]));
 }
 

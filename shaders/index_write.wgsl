@@ -34,8 +34,8 @@ var<workgroup> x: array<f32, D>;  // the block's mean
 #import shared/rotate
 
 // Where eight `i` of the key at `position` is.
-fn words(position: u32, i: u32) -> vec2<u32> {
-    return words_$T((position - p.segment_first) * EIGHTS + i);
+fn places(position: u32, i: u32) -> vec3<u32> {
+    return places_$T(position - p.segment_first, EIGHTS, i);
 }
 
 @compute @workgroup_size(WG)
@@ -56,7 +56,7 @@ fn main(
         for (var position = max(first, positions[0]); position < end; position++) {
             let source = ((position - positions[0]) * EIGHTS + i) * 2u;
             let packed = pack_$T(Eight(keys[source], keys[source + 1u]));
-            let at = words(position, i);
+            let at = places(position, i);
             raw[at.x] = packed.a;
             if at.y != at.x { raw[at.y] = packed.b; }
         }
@@ -68,7 +68,7 @@ fn main(
     for (var i = lane.local; i < EIGHTS; i += WG) {
         var sum = Eight(vec4(0.0), vec4(0.0));
         for (var position = first; position < end; position++) {
-            let at = words(position, i);
+            let at = places(position, i);
             let key = unpack_$T(Packed(raw[at.x], raw[at.y]));
             sum.lo += key.lo;
             sum.hi += key.hi;
@@ -90,7 +90,7 @@ fn main(
         let hi = vec4(
             rotated(row, i + 4u), rotated(row, i + 5u), rotated(row, i + 6u), rotated(row, i + 7u),
         );
-        let at = words_$T(pooled_eight((first - p.segment_first) / p.ratio, e));
+        let at = places_$T(0u, 0u, pooled_eight((first - p.segment_first) / p.ratio, e));
         let packed = pack_$T(Eight(lo, hi));
         pooled[at.x] = packed.a;
         if at.y != at.x { pooled[at.y] = packed.b; }

@@ -27,8 +27,8 @@ struct Params {
 @group(0) @binding(1) var<storage, read> v: array<vec4<f32>>;        // [n][n_kv][head_dim / 4]
 @group(0) @binding(2) var<storage, read> rope: array<vec2<f32>>;     // [n][n_rot/2] (cos, sin)
 @group(0) @binding(3) var<storage, read> positions: array<u32>;      // [n]
-@group(0) @binding(4) var<storage, read_write> keys: array<vec4<u32>>;    // [token][n_kv][head_dim]
-@group(0) @binding(5) var<storage, read_write> values: array<vec4<u32>>;  // the same
+@group(0) @binding(4) var<storage, read_write> keys: array<Stored_$K>;    // [token][n_kv][head_dim]
+@group(0) @binding(5) var<storage, read_write> values: array<Stored_$V>;  // the same
 #if norm
 @group(0) @binding(6) var<storage, read> gamma: array<f32>;          // [head_dim]
 #endif
@@ -36,18 +36,47 @@ struct Params {
 
 #import shared/rotate
 
-fn store_key(i: u32, e: Eight) {
-    let at = words_$K(i);
+#if K=q8_0|q4_0
+#import shared/extremes
+#endif
+#if V=q8_0|q4_0
+#import shared/extremes
+#endif
+
+// Stores eight `i` of `row`, which the lane holds if `live`; every invocation must call.
+fn store_key(lane: u32, live: bool, row: u32, i: u32, e: Eight) {
+    let at = places_$K(row, p.n_kv * p.head_dim / 8u, i);
+#if K=q8_0|q4_0
+    let both = block_extremes(lane, extreme(e));
+    let scales = within_f16(vec4(scale_$K(both.x), scale_$K(both.y), 0.0, 0.0)).xy;
+    if !live { return; }
+    let words = pack_$K(e, scales[lane / 4u % 2u]);
+    for (var w = 0u; w < WORDS_$K; w++) { keys[at.x * WORDS_$K + w] = words[w]; }
+    if lane % 8u == 0u { keys[at.y * WORDS_$K + at.z / 2u] = pack2x16float(scales); }
+#else
+    if !live { return; }
     let packed = pack_$K(e);
     keys[at.x] = packed.a;
     if at.y != at.x { keys[at.y] = packed.b; }
+#endif
 }
 
-fn store_value(i: u32, e: Eight) {
-    let at = words_$V(i);
+// Likewise.
+fn store_value(lane: u32, live: bool, row: u32, i: u32, e: Eight) {
+    let at = places_$V(row, p.n_kv * p.head_dim / 8u, i);
+#if V=q8_0|q4_0
+    let both = block_extremes(lane, extreme(e));
+    let scales = within_f16(vec4(scale_$V(both.x), scale_$V(both.y), 0.0, 0.0)).xy;
+    if !live { return; }
+    let words = pack_$V(e, scales[lane / 4u % 2u]);
+    for (var w = 0u; w < WORDS_$V; w++) { values[at.x * WORDS_$V + w] = words[w]; }
+    if lane % 8u == 0u { values[at.y * WORDS_$V + at.z / 2u] = pack2x16float(scales); }
+#else
+    if !live { return; }
     let packed = pack_$V(e);
     values[at.x] = packed.a;
     if at.y != at.x { values[at.y] = packed.b; }
+#endif
 }
 
 @compute @workgroup_size(WG)
@@ -71,18 +100,23 @@ fn main(
     }
     row.scale = inverseSqrt(workgroup_sum(squares, lane) / f32(p.head_dim) + p.eps);
 #endif
+    // An eight a lane.
     let eights = p.head_dim / 8u;
-    let out = (slot * p.n_kv + n % p.n_kv) * eights;
-    for (var e = lane.local; e < eights; e += WG) {
-        let i = e * 8u;
-        let lo = vec4(
+    let live = lane.local < eights;
+    var key = Eight();
+    var value = Eight();
+    if live {
+        let i = lane.local * 8u;
+        key.lo = vec4(
             rotated(row, i), rotated(row, i + 1u), rotated(row, i + 2u), rotated(row, i + 3u),
         );
-        let hi = vec4(
+        key.hi = vec4(
             rotated(row, i + 4u), rotated(row, i + 5u), rotated(row, i + 6u), rotated(row, i + 7u),
         );
-        store_key(out + e, Eight(lo, hi));
-        let at = (n * eights + e) * 2u;
-        store_value(out + e, Eight(v[at], v[at + 1u]));
+        let at = (n * eights + lane.local) * 2u;
+        value = Eight(v[at], v[at + 1u]);
     }
+    let i = n % p.n_kv * eights + lane.local;
+    store_key(lane.local, live, slot, i, key);
+    store_value(lane.local, live, slot, i, value);
 }

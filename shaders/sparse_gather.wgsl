@@ -12,20 +12,37 @@ struct Params {
     most: u32,            // blocks a query selects
     segment_first: u32,   // position of the segment's first token
     segment_tokens: u32,
-    k_row: u32,           // vec4 a token
-    v_row: u32,
+    // Cells a token; the scales' are 0 in types without.
+    k_values: u32,
+    k_scales: u32,
+    v_values: u32,
+    v_scales: u32,
 }
+
+// Of what all parts of a row are a whole number.
+#if words
+alias Cell = u32;
+#else
+alias Cell = vec4<u32>;
+#endif
 
 @group(0) @binding(0) var<storage, read> positions: array<u32>;           // [1]
 @group(0) @binding(1) var<storage, read> blocks: array<u32>;              // [most] ascending
-@group(0) @binding(2) var<storage, read> keys: array<vec4<u32>>;          // [token][k_row]
-@group(0) @binding(3) var<storage, read> values: array<vec4<u32>>;        // [token][v_row]
-@group(0) @binding(4) var<storage, read_write> k_out: array<vec4<u32>>;   // [entry][k_row]
-@group(0) @binding(5) var<storage, read_write> v_out: array<vec4<u32>>;   // [entry][v_row]
+@group(0) @binding(2) var<storage, read> keys: array<Cell>;               // [token]
+@group(0) @binding(3) var<storage, read> values: array<Cell>;             // [token]
+@group(0) @binding(4) var<storage, read_write> k_out: array<Cell>;        // [entry]
+@group(0) @binding(5) var<storage, read_write> v_out: array<Cell>;        // [entry]
 @group(0) @binding(6) var<storage, read_write> last: array<u32>;          // [1] the last entry
 @group(1) @binding(0) var<uniform> p: Params;
 
 #import shared/selected
+
+// Where cell `i` of a row is: rows lie in tiles of 8, their values and then their scales.
+fn cell(row: u32, i: u32, values: u32, scales: u32) -> u32 {
+    let tile = row / 8u * 8u * (values + scales);
+    if i < values { return tile + row % 8u * values + i; }
+    return tile + 8u * values + row % 8u * scales + i - values;
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -38,11 +55,13 @@ fn main(
     let end = listed_before(0u, p.segment_first + p.segment_tokens);
     for (var entry = listed_before(0u, p.segment_first) + group; entry < end; entry += p.groups) {
         let row = listed_position(0u, entry) - p.segment_first;
-        for (var i = lane; i < p.k_row; i += WG) {
-            k_out[entry * p.k_row + i] = keys[row * p.k_row + i];
+        for (var i = lane; i < p.k_values + p.k_scales; i += WG) {
+            let source = cell(row, i, p.k_values, p.k_scales);
+            k_out[cell(entry, i, p.k_values, p.k_scales)] = keys[source];
         }
-        for (var i = lane; i < p.v_row; i += WG) {
-            v_out[entry * p.v_row + i] = values[row * p.v_row + i];
+        for (var i = lane; i < p.v_values + p.v_scales; i += WG) {
+            let source = cell(row, i, p.v_values, p.v_scales);
+            v_out[cell(entry, i, p.v_values, p.v_scales)] = values[source];
         }
     }
     // The segment of the query's own position has the end of the list.

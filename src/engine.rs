@@ -72,6 +72,8 @@ impl Engine {
     pub fn from_gguf(gguf: &Gguf, options: &EngineOptions, progress: Progress<'_>) -> Result<Self> {
         let mut config = ModelConfig::from_gguf(gguf)?;
         options.rope.apply(&mut config.rope, config.context_length)?;
+        options.cache_k.check(config.head_dim)?;
+        options.cache_v.check(config.head_dim)?;
         for unused in check_tensors(&config, gguf)? {
             tracing::warn!("tensor {unused} is not used");
         }

@@ -71,6 +71,7 @@ fn wrong_usage_is_status_2_and_named() {
         (&["-hf", "user/model"], "-m"),
         (&["--mmproj", "x.gguf"], "images"),
         (&["-ctk", "q9_9"], "--cache-type-k"),
+        (&["-ctv", "q5_1"], "f32, f16, bf16, q8_0, q4_0"),
         (&["-ngl", "some"], "--n-gpu-layers"),
         (&["--logit-bias", "5"], "--logit-bias"),
         (&["--reasoning-budget", "100"], "--reasoning-budget"),
@@ -88,6 +89,9 @@ fn wrong_usage_is_status_2_and_named() {
     for (args, word) in wrong {
         refused(&[&["run", "-m", MODEL], *args].concat(), 2, word);
     }
+    // Whether a cache type is for this model's heads is known before anything is loaded.
+    let small_heads = "tests/fixtures/models/tiny-llama.gguf";
+    refused(&["run", "-m", small_heads, "-p", "a", "-ctk", "q8_0"], 2, "cache type q8_0");
     refused(&["chat", "-m", MODEL, "--raw"], 2, "--raw");
     refused(&["logits", "-m", MODEL, "--tokens", "1"], 2, "--output");
     let logits = ["logits", "-m", MODEL, "--tokens", "1,2", "-o", "/nowhere/x"];

@@ -15,8 +15,8 @@ use std::{
     process::{Command, Output},
 };
 
-/// Largest allowed logit difference where keys and values are rounded to f16.
-const F16_LIMIT: f32 = 0.02;
+/// Largest allowed logit difference where keys and values are rounded to f16 or to q8_0.
+const ROUNDED_LIMIT: f32 = 0.02;
 
 fn prompts() -> Vec<Prompt> {
     Stored::open().unwrap().prompts
@@ -55,7 +55,8 @@ fn check(cache: KvType, limit: f32) {
 #[test]
 fn selftest_prompts_are_answered_as_the_reference_does() {
     check(KvType::F32, FLOAT32_LIMIT as f32);
-    check(KvType::F16, F16_LIMIT);
+    check(KvType::F16, ROUNDED_LIMIT);
+    check(KvType::Q8_0, ROUNDED_LIMIT);
 }
 
 fn check_needle(depth: usize) {
@@ -65,7 +66,7 @@ fn check_needle(depth: usize) {
     let ids = needle.ids(engine.tokenizer()).unwrap();
     let answer = &needle.known.as_ref().unwrap().answer;
     assert!(engine.tokenizer().decode(&answer.greedy, false).contains(&needle.answer));
-    check_answer(&mut engine, &format!("needle at {depth}"), &ids, answer, F16_LIMIT);
+    check_answer(&mut engine, &format!("needle at {depth}"), &ids, answer, ROUNDED_LIMIT);
 }
 
 #[test]

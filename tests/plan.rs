@@ -135,6 +135,36 @@ fn table_c() {
     assert!((last.ms.unwrap() / 1e3 - on_device - 0.0019).abs() < 5e-6, "{last:?}");
 }
 
+/// A3, B2, B5 and what section 2 says of Flash-Next.
+#[test]
+fn quantised_caches() {
+    use KvType::{Bf16, F16, F32, Q4_0, Q8_0};
+    let of = |model, context, [cache_k, cache_v]: [KvType; 2]| {
+        plan(model, &Choices { cache_k, cache_v, ..choices(context, KvHost::On) })
+    };
+    for (model, types, bytes) in [
+        ("Llama-3-8B", [Q8_0, Q8_0], 69_632),
+        ("Llama-3-8B", [Q4_0, Q4_0], 36_864),
+        ("Llama-3-8B", [Bf16, Bf16], 131_072),
+        ("Llama-3-8B", [Q8_0, Q4_0], (69_632 + 36_864) / 2),
+        ("Qwen3.5-35B-A3B", [Q8_0, Q8_0], 10_880),
+        ("Qwen3.5-35B-A3B", [Q4_0, Q4_0], 5_760),
+        ("Qwen3.5-35B-A3B", [F16, F32], 30_720),
+        ("Qwen3.8-Flash-Next", [Q8_0, Q8_0], 16_128),
+        ("Qwen3.8-Flash-Next", [Q4_0, Q4_0], 9_984),
+    ] {
+        let token = of(model, 4096, types).bytes_per_token;
+        let pooled = if model == "Qwen3.8-Flash-Next" { 768 } else { 0 };
+        assert_eq!((token.host, token.device), (bytes, pooled), "{model} {types:?}");
+    }
+    for (context, kib) in
+        [(4096, 43_520), (32_768, 348_160), (65_536, 696_320), (131_072, 1_392_640)]
+    {
+        let found = of("Qwen3.6-35B-A3B", context, [Q8_0, Q8_0]);
+        assert_eq!(found.bytes.kv, kib * 1024);
+    }
+}
+
 /// C4: 6.33 GiB free for keys and values of everything hold 239,104 tokens, and all of it really
 /// fits.
 #[test]

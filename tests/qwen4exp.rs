@@ -200,22 +200,29 @@ fn sequences_side_by_side_choose_what_they_choose_alone() {
     assert_ne!(alone[0].chosen, alone[1].chosen);
 }
 
-/// Index keys are f16 unless attention keys are f32; of the values' type they know nothing. The
+/// Index keys are f16 unless attention keys are f32, and know nothing of the values' type. The
 /// first attention layer sees the same input whatever the cache.
 #[test]
-fn choices_do_not_depend_on_the_type_of_the_values() {
+fn choices_do_not_depend_on_the_type_of_the_cache() {
+    use KvType::{Bf16, F16, F32, Q4_0, Q8_0};
     let expected = Expected::load("tiny-qwen4exp");
     let ids: Vec<u32> = (0..150).map(|i| i * i * 7 % 570).collect();
-    for cache_k in [KvType::F16, KvType::F32] {
-        let [same, other] = [KvType::F16, KvType::F32].map(|cache_v| {
-            let options = EngineOptions { cache_k, cache_v, chunk: 40, ..EngineOptions::default() };
-            let mut engine = Engine::load(&expected.model, &options, &mut |_, _| ()).unwrap();
-            let mut run = Run::new(&mut engine, &ids[..120], 40);
-            ids[120..].iter().for_each(|id| run.step(&mut engine, &[*id]));
-            let il = run.chosen.iter().position(|queries| !queries.is_empty()).unwrap();
-            run.chosen.swap_remove(il)
-        });
-        assert_eq!(same, other, "keys of {cache_k}");
+    let choices = |(cache_k, cache_v)| {
+        let options = EngineOptions { cache_k, cache_v, chunk: 40, ..EngineOptions::default() };
+        let mut engine = Engine::load(&expected.model, &options, &mut |_, _| ()).unwrap();
+        let mut run = Run::new(&mut engine, &ids[..120], 40);
+        ids[120..].iter().for_each(|id| run.step(&mut engine, &[*id]));
+        let il = run.chosen.iter().position(|queries| !queries.is_empty()).unwrap();
+        run.chosen.swap_remove(il)
+    };
+    for (index, caches) in [
+        (F16, &[(F16, F16), (F16, F32), (Q8_0, Q4_0), (Q4_0, Bf16), (Bf16, Q8_0)][..]),
+        (F32, &[(F32, F32), (F32, Q8_0)]),
+    ] {
+        let first = choices(caches[0]);
+        for cache in &caches[1..] {
+            assert_eq!(choices(*cache), first, "index keys of {index}, cache {cache:?}");
+        }
     }
 }
 

@@ -1,7 +1,16 @@
 #import kv/eight
+#import kv/cells
 
-fn words_f16(i: u32) -> vec2<u32> {
-    return vec2(i, i);
+alias Cell_f16 = vec4<u32>;
+alias Stored_f16 = vec4<u32>;
+alias Packed_f16 = Packed;
+
+fn places_f16(row: u32, eights: u32, i: u32) -> vec3<u32> {
+    return vec3(vec2(row * eights + i), 0u);
+}
+
+fn join_f16(a: vec4<u32>, b: vec4<u32>, part: u32) -> Packed {
+    return Packed(a, b);
 }
 
 fn unpack_f16(w: Packed) -> Eight {
@@ -11,12 +20,11 @@ fn unpack_f16(w: Packed) -> Eight {
     );
 }
 
-// Clamped, since the conversion of a value past the range of f16 is not defined.
 fn pack_f16(e: Eight) -> Packed {
-    let lo = clamp(e.lo, vec4(-65504.0), vec4(65504.0));
-    let hi = clamp(e.hi, vec4(-65504.0), vec4(65504.0));
-    let word = vec4(
+    let lo = within_f16(e.lo);
+    let hi = within_f16(e.hi);
+    let cell = vec4(
         pack2x16float(lo.xy), pack2x16float(lo.zw), pack2x16float(hi.xy), pack2x16float(hi.zw),
     );
-    return Packed(word, word);
+    return Packed(cell, cell);
 }

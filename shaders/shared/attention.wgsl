@@ -43,8 +43,8 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> q: array<vec4<f32>>;       // [step's n][n_head][D/4]
-@group(0) @binding(1) var<storage, read> keys: array<vec4<u32>>;    // [token][n_kv][D]
-@group(0) @binding(2) var<storage, read> values: array<vec4<u32>>;  // [token][n_kv][D]
+@group(0) @binding(1) var<storage, read> keys: array<Cell_$K>;      // [token][n_kv][D]
+@group(0) @binding(2) var<storage, read> values: array<Cell_$V>;    // [token][n_kv][D]
 @group(0) @binding(3) var<storage, read> positions: array<u32>;     // [step's n]
 // Largest score and sum of exp(score - largest) of a split.
 @group(0) @binding(4) var<storage, read_write> state: array<vec2<f32>>;  // [step's n][splits][n_head]
@@ -182,12 +182,12 @@ fn plus_dot(a: f32, b: vec4<f32>, c: vec4<f32>) -> f32 {
 
 // Eight `i` of the key or value in row `row` of the piece as stored, so that loads can be under way
 // together.
-fn load_key(at: Place, row: u32, i: u32) -> Packed {
-    let words = words_$K(((p.base + row) * p.n_kv + at.kv_head) * EIGHTS + i);
-    return Packed(keys[words.x], keys[words.y]);
+fn load_key(at: Place, row: u32, i: u32) -> Packed_$K {
+    let place = places_$K(p.base + row, p.n_kv * EIGHTS, at.kv_head * EIGHTS + i);
+    return join_$K(keys[place.x], keys[place.y], place.z);
 }
 
-fn load_value(at: Place, row: u32, i: u32) -> Packed {
-    let words = words_$V(((p.base + row) * p.n_kv + at.kv_head) * EIGHTS + i);
-    return Packed(values[words.x], values[words.y]);
+fn load_value(at: Place, row: u32, i: u32) -> Packed_$V {
+    let place = places_$V(p.base + row, p.n_kv * EIGHTS, at.kv_head * EIGHTS + i);
+    return join_$V(values[place.x], values[place.y], place.z);
 }

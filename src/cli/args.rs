@@ -3,7 +3,10 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{
+    Args, ValueEnum,
+    builder::{PossibleValuesParser, TypedValueParser},
+};
 use engine::{
     EngineOptions,
     generate::GenerateOptions,
@@ -269,34 +272,25 @@ impl From<KvHostArg> for KvHost {
 #[derive(Args, Debug)]
 pub(crate) struct CacheArgs {
     /// Number format of cached keys
-    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_K")]
-    cache_type_k: CacheType,
+    #[arg(long, value_name = "TYPE", value_parser = cache_types(), default_value_t = KvType::F16)]
+    #[arg(env = "LLAMA_ARG_CACHE_TYPE_K")]
+    cache_type_k: KvType,
     /// Number format of cached values
-    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_V")]
-    cache_type_v: CacheType,
+    #[arg(long, value_name = "TYPE", value_parser = cache_types(), default_value_t = KvType::F16)]
+    #[arg(env = "LLAMA_ARG_CACHE_TYPE_V")]
+    cache_type_v: KvType,
 }
 
 impl CacheArgs {
     /// Of keys and of values.
     pub(crate) fn types(&self) -> (KvType, KvType) {
-        (self.cache_type_k.into(), self.cache_type_v.into())
+        (self.cache_type_k, self.cache_type_v)
     }
 }
 
-/// Number format of cached keys or values.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum CacheType {
-    F16,
-    F32,
-}
-
-impl From<CacheType> for KvType {
-    fn from(cache: CacheType) -> Self {
-        match cache {
-            CacheType::F16 => Self::F16,
-            CacheType::F32 => Self::F32,
-        }
-    }
+/// The number formats of cached keys or values, by name.
+fn cache_types() -> impl TypedValueParser<Value = KvType> {
+    PossibleValuesParser::new(KvType::ALL.map(KvType::name)).try_map(|name| name.parse())
 }
 
 /// Rotary embedding; what is not given comes from the model file.

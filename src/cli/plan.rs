@@ -9,7 +9,7 @@ use engine::{
 
 use super::{
     args::{
-        CacheType, DeviceArgs, KvHostArg, NgramStorage, parse_bytes, parse_some_layers,
+        CacheArgs, DeviceArgs, KvHostArg, NgramStorage, parse_bytes, parse_some_layers,
         parse_staging,
     },
     output,
@@ -36,12 +36,8 @@ pub(super) struct PlanArgs {
     #[arg(long, value_name = "N", default_value_t = 512, env = "LLAMA_ARG_UBATCH")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     ubatch_size: u32,
-    /// Number format of cached keys
-    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_K")]
-    cache_type_k: CacheType,
-    /// Number format of cached values
-    #[arg(long, value_enum, default_value_t = CacheType::F16, env = "LLAMA_ARG_CACHE_TYPE_V")]
-    cache_type_v: CacheType,
+    #[command(flatten)]
+    cache: CacheArgs,
     /// Which memory keys and values go to: the device's and then the host's, the host's, or the
     /// device's only
     #[arg(long, value_enum, default_value_t = KvHostArg::Auto, value_name = "WHERE")]
@@ -94,11 +90,12 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
 
 impl PlanArgs {
     fn choices(&self, bandwidth: Bandwidth) -> Choices {
+        let (cache_k, cache_v) = self.cache.types();
         Choices {
             context: self.ctx_size,
             sequences: self.parallel,
-            cache_k: self.cache_type_k.into(),
-            cache_v: self.cache_type_v.into(),
+            cache_k,
+            cache_v,
             kv_host: self.kv_host.into(),
             kv_staging: self.kv_staging,
             chunk: self.ubatch_size,

@@ -25,14 +25,14 @@ const MOST_BYTES: u64 = 128 << 20;
 pub struct Cut {
     /// Position of the first token.
     pub first: u32,
-    /// Tokens there is room for, a power of two.
+    /// Tokens there is room for, a power of two, at least [`KvType::TILE`].
     pub tokens: u32,
 }
 
 /// Keys and values of `tokens` consecutive positions.
 #[derive(Clone, Debug)]
 pub struct KvSegment {
-    /// Keys `[token][kv head][head_dim]` in the layer's key type.
+    /// Keys `[token][kv head][head_dim]` in the layer's key type, laid out as [`KvType`] says.
     pub k: Buf,
     /// Values, likewise.
     pub v: Buf,
@@ -134,7 +134,8 @@ impl KvLayer {
     ///
     /// # Errors
     /// [`Error::Model`] for a head size that is not a multiple of 8 within 8 to 512 or no heads;
-    /// [`Error::Device`] when a binding does not hold one token.
+    /// [`Error::Usage`] for one that a type does not take ([`KvType::check`]); [`Error::Device`]
+    /// when a binding does not hold [`KvType::TILE`] tokens.
     pub fn new(
         gpu: &dyn Memory,
         n_kv: u32,
@@ -147,12 +148,18 @@ impl KvLayer {
                 "{n_kv} key-value heads of {head_dim} values: head sizes are multiples of 8 up to 512"
             )));
         }
+        k_type.check(head_dim)?;
+        v_type.check(head_dim)?;
         let row = k_type.bytes(head_dim.into()).max(v_type.bytes(head_dim.into()));
         let row = row * u64::from(n_kv);
         let most = u32::try_from(gpu.caps().max_binding.min(MOST_BYTES) / row);
         let most = most.unwrap_or(u32::MAX);
-        if most == 0 {
-            return Err(Error::Device(format!("one token's keys need {row} bytes in one binding")));
+        if most < KvType::TILE {
+            return Err(Error::Device(format!(
+                "keys of {} tokens need {} bytes in one binding",
+                KvType::TILE,
+                row * u64::from(KvType::TILE)
+            )));
         }
         let largest = 1 << most.ilog2();
         let (segments, first) = (Vec::new(), FIRST.min(largest));
@@ -176,7 +183,7 @@ impl KvLayer {
     /// Segments of `tokens` (a power of two) each, so that tests cross their borders.
     #[cfg(test)]
     pub(crate) fn with_segments_of(mut self, tokens: u32) -> Self {
-        assert!(tokens.is_power_of_two() && tokens <= self.largest);
+        assert!(tokens.is_power_of_two() && (KvType::TILE..=self.largest).contains(&tokens));
         (self.first, self.largest) = (tokens, tokens);
         self
     }

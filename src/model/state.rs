@@ -74,7 +74,8 @@ impl SequenceState {
                 let kv = KvLayer::new(gpu, config.n_kv, config.head_dim, k, v)?;
                 let kv = kv.with_staging(staging);
                 let chosen = extra.filter(|_| *kind == LayerKind::SparseAttention);
-                let index = chosen.map(|c| IndexLayer::new(c.indexer.shape(), k)).transpose()?;
+                let index =
+                    chosen.map(|c| IndexLayer::new(c.indexer.shape(), k.of_index())).transpose()?;
                 Ok(LayerState::Attention(AttentionState { kv, index }))
             }
         };

@@ -9,9 +9,6 @@ use crate::{
     shader::Variant,
 };
 
-/// Tokens of a tile: rows from a multiple of that on are one range of bytes in every cache type.
-const TILE: u32 = 8;
-
 /// Workgroups that copy pages.
 const WORKGROUPS: u32 = 128;
 
@@ -60,7 +57,7 @@ pub(super) fn record(
         let pages = piece.tokens / PAGE;
         let groups = pages.min(WORKGROUPS);
         let row = piece.first - segment.first;
-        let tile = (u64::from(TILE) * row_bytes / 16) as u32;
+        let tile = (u64::from(KvType::TILE) * row_bytes / 16) as u32;
         let params = Params { groups, pages, n, piece_first: piece.first, row, tile };
         let mut bindings = vec![
             step.positions.into(),

@@ -79,3 +79,6 @@ pub fn record(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

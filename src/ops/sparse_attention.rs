@@ -61,8 +61,10 @@ struct Params {
     most: u32,
     segment_first: u32,
     segment_tokens: u32,
-    k_row: u32,
-    v_row: u32,
+    k_values: u32,
+    k_scales: u32,
+    v_values: u32,
+    v_scales: u32,
 }
 
 /// [`attention::record`] of each query over the blocks that `selection` names for it and the
@@ -116,7 +118,11 @@ fn gather(
         return Err(Error::Shader(format!("sparse_attention: no room for {needed} bytes of rows")));
     }
     let groups = (shape.budget + shape.ratio).div_ceil(ROWS).min(WORKGROUPS);
-    let row = |ty: KvType| (ty.bytes(values) / 16) as u32;
+    let parts = [layer.k_type().parts(values), layer.v_type().parts(values)].concat();
+    // Cells of 16 bytes, or words where a part of a row is no whole number of them.
+    let words = parts.iter().any(|bytes| bytes % 16 != 0);
+    let cells = |bytes: u64| (bytes / if words { 4 } else { 16 }) as u32;
+    let variant = Variant::new("sparse_gather").flag("words", words);
     for segment in step.segments("sparse_attention", 1, 0..step.span.to)? {
         let params = Params {
             groups,
@@ -124,8 +130,10 @@ fn gather(
             most: shape.most(),
             segment_first: segment.first,
             segment_tokens: segment.tokens,
-            k_row: row(layer.k_type()),
-            v_row: row(layer.v_type()),
+            k_values: cells(parts[0]),
+            k_scales: cells(parts[1]),
+            v_values: cells(parts[2]),
+            v_scales: cells(parts[3]),
         };
         let bindings = [
             step.positions.into(),
@@ -137,7 +145,7 @@ fn gather(
             (&gathered.last).into(),
         ];
         let grid = Grid::Flat(groups.into());
-        rec.dispatch("sparse_gather", &Variant::new("sparse_gather"), &bindings, &params, grid)?;
+        rec.dispatch("sparse_gather", &variant, &bindings, &params, grid)?;
     }
     Ok(())
 }

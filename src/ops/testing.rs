@@ -1,10 +1,17 @@
 //! Devices and helpers for op tests.
 
 pub(crate) use super::reference::{Stored, multiply, random, silu};
-use super::{Matrix, Source, Tensor, reference::Deviation};
+use super::{
+    Matrix, Source, Tensor,
+    reference::{
+        Deviation,
+        cached::{BLOCK, rounding},
+    },
+};
 use crate::{
     Result,
     gpu::{Buf, DeviceOptions, Gpu, Heap, MemoryKind, Recorder, Restrictions},
+    kv::KvType,
     quant::BlockType,
 };
 use std::sync::Mutex;
@@ -106,4 +113,35 @@ impl TestDevice {
 pub(crate) fn assert_close(got: &[f32], want: &[f64], tolerance: f64) {
     let deviation = Deviation::of("value", got.iter().copied(), want.iter().copied(), tolerance);
     assert!(deviation.ok(), "{deviation}");
+}
+
+/// Every value as near as a cache of type `ty` keeps it to what was to be stored. A NaN stays one,
+/// and in types in blocks makes one of its whole block.
+#[track_caller]
+pub(crate) fn assert_stored(ty: KvType, got: &[f32], want: &[f64]) {
+    assert_eq!(got.len(), want.len());
+    let blocks = ty.parts(64)[1] > 0;
+    // The largest number of the type, or of the type of its scales, and the least step.
+    let (limit, least) = match ty {
+        KvType::F32 | KvType::Bf16 => (f64::INFINITY, 0.0),
+        KvType::F16 => (65504.0, 6e-8),
+        KvType::Q8_0 => (65504.0 * 127.0, 6e-8 * 127.0),
+        KvType::Q4_0 => (65504.0 * 8.0, 6e-8 * 8.0),
+    };
+    for (b, (got, want)) in got.chunks(BLOCK).zip(want.chunks(BLOCK)).enumerate() {
+        let largest = want.iter().fold(0.0, |m: f64, w| m.max(w.abs())).min(limit);
+        let spoilt = blocks && want.iter().any(|w| w.is_nan());
+        for (i, (got, want)) in got.iter().zip(want).enumerate() {
+            let n = b * BLOCK + i;
+            if spoilt || want.is_nan() {
+                assert!(got.is_nan(), "{ty}, value {n}: {got}, not NaN");
+                continue;
+            }
+            let (got, want) = (f64::from(*got), want.clamp(-limit, limit));
+            let scale = if blocks || ty == KvType::F32 { largest } else { want.abs() };
+            let error = rounding(ty) * scale + 1e-6 * largest + least;
+            let good = got == want || (got - want).abs() <= error;
+            assert!(good, "{ty}, value {n}: {got} instead of {want}, {largest} at most");
+        }
+    }
 }

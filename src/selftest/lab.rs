@@ -4,7 +4,10 @@ use crate::{
     Result,
     gpu::{Buf, Gpu, Heap, MemoryKind, Recorder},
     kv::KvType,
-    ops::{Matrix, Tensor, reference::Stored},
+    ops::{
+        Matrix, Tensor,
+        reference::{Stored, cached::uncached},
+    },
     quant::BlockType,
 };
 
@@ -67,10 +70,19 @@ impl Lab {
         Ok(self.given(values).into_iter().map(f32::to_bits).collect())
     }
 
-    /// The first `n` values that a cache of type `ty` holds.
-    pub(super) fn cached(&self, ty: KvType, buf: &Buf, n: usize) -> Result<Vec<f32>> {
-        let bytes = self.gpu.read(buf, 0, ty.bytes(n as u64))?;
-        Ok(self.given(crate::ops::reference::attention::uncached(ty, &bytes)))
+    /// The first `rows` rows of `row` values that a cache of type `ty` holds.
+    pub(super) fn cached(
+        &self,
+        ty: KvType,
+        buf: &Buf,
+        rows: usize,
+        row: usize,
+    ) -> Result<Vec<f32>> {
+        let whole = rows.next_multiple_of(KvType::TILE as usize) * row;
+        let bytes = self.gpu.read(buf, 0, ty.bytes(whole as u64))?;
+        let mut values = uncached(ty, &bytes, row);
+        values.truncate(rows * row);
+        Ok(self.given(values))
     }
 
     /// What the device gives, as it is.

@@ -2,7 +2,8 @@
 //!
 //! - `#import NAME`: the text of `shaders/NAME.wgsl`, once a variant; `$choice` inside NAME is
 //!   replaced (`#import quant/$format`);
-//! - `#if name`, `#if !name`, `#if name=word`, `#else`, `#endif`, nested as wanted.
+//! - `#if name`, `#if !name`, `#if name=word`, `#if name=word|word`, `#else`, `#endif`, nested as
+//!   wanted.
 //!
 //! `$NAME` elsewhere becomes the number or word chosen for NAME.
 
@@ -73,9 +74,9 @@ impl Expander<'_> {
             return !self.holds(name);
         }
         match condition.split_once('=') {
-            Some((name, word)) => match self.variant.get(name) {
-                Some(Value::Word(w)) => *w == word,
-                Some(Value::Number(n)) => n.to_string() == word,
+            Some((name, words)) => match self.variant.get(name) {
+                Some(Value::Word(chosen)) => words.split('|').any(|word| word == *chosen),
+                Some(Value::Number(n)) => words.split('|').any(|word| word == n.to_string()),
                 _ => false,
             },
             None => self.variant.get(condition).is_some(),
@@ -108,7 +109,7 @@ mod tests {
     fn sources(name: &str) -> Option<&'static str> {
         Some(match name {
             "main" => {
-                "#import part/$kind\n#import part/a\n#if fast\nfast\n#if wide=4\nwide\n#endif\n#else\nslow\n#endif\nn = $N;"
+                "#import part/$kind\n#import part/a\n#if fast\nfast\n#if wide=2|4\nwide\n#endif\n#else\nslow\n#endif\nn = $N;"
             }
             "part/a" => "A",
             "open" => "#if x\n",

@@ -3,16 +3,13 @@
 use super::*;
 use crate::{
     gpu::{Buf, Heap, MemoryKind},
-    kv::{FEW, KvType, PAGE, Staging},
+    kv::{FEW, KvSegment, KvType, PAGE, Staging},
     model::rope::RopeKind,
     ops::{
         kv_write,
-        reference::{
-            attention::{attend, stored},
-            rope as reference, sigmoid, wide,
-        },
+        reference::{attention::attend, cached::uncached, rope as reference, sigmoid, wide},
         rope::{HeadNorm, RopeTable, Rotation},
-        testing::{TestDevice, assert_close, each_device, random},
+        testing::{TestDevice, assert_close, assert_stored, each_device, random},
     },
 };
 
@@ -47,14 +44,13 @@ const PLAIN: Case = Case {
     loud: 1.0,
 };
 
-/// A sequence's inputs, and what comes out of it in f64.
+/// A sequence's inputs.
 struct Sequence {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
     gate: Vec<f32>,
     gamma: Vec<f32>,
-    want: Vec<f64>,
 }
 
 impl Case {
@@ -63,36 +59,54 @@ impl Case {
     }
 
     fn sequence(&self, tokens: usize) -> Sequence {
-        let (d, group) = (self.d, self.n_head / self.n_kv);
-        let q = random(1, tokens * self.n_head * d);
-        let k = random(2, tokens * self.n_kv * d);
-        let v: Vec<f32> = random(3, tokens * self.n_kv * d).iter().map(|v| v * self.loud).collect();
-        // Rows of (query, gate) pairs of heads, of which only the gates are used here.
-        let gate = random(4, tokens * self.n_head * 2 * d);
-        let gamma = random(5, d);
-        let frequencies = reference::frequencies(d / 2, 1e4);
-        let norm = self.norm.then_some((gamma.as_slice(), 1e-6));
-        let keys: Vec<Vec<f64>> = (k.chunks(d).enumerate())
-            .map(|(i, head)| {
+        let d = self.d;
+        Sequence {
+            q: random(1, tokens * self.n_head * d),
+            k: random(2, tokens * self.n_kv * d),
+            v: random(3, tokens * self.n_kv * d).iter().map(|v| v * self.loud).collect(),
+            // Rows of (query, gate) pairs of heads, of which only the gates are used here.
+            gate: random(4, tokens * self.n_head * 2 * d),
+            gamma: random(5, d),
+        }
+    }
+
+    /// Keys and values as stored, once they are seen to be those of the first `tokens` tokens.
+    fn stored(&self, t: &TestDevice, s: &Sequence, kv: &KvLayer, tokens: usize) -> [Vec<f64>; 2] {
+        let row = self.n_kv * self.d;
+        let all = |ty: KvType, buf: fn(&KvSegment) -> &Buf| -> Vec<f32> {
+            let read = |segment| t.gpu.read(buf(segment), 0, buf(segment).size()).unwrap();
+            let rows = kv.segments().iter().flat_map(|segment| uncached(ty, &read(segment), row));
+            rows.take(tokens * row).collect()
+        };
+        let (k, v) = (all(self.k_type, |s| &s.k), all(self.v_type, |s| &s.v));
+        let frequencies = reference::frequencies(self.d / 2, 1e4);
+        let norm = self.norm.then_some((s.gamma.as_slice(), 1e-6));
+        let keys: Vec<f64> = (s.k[..tokens * row].chunks(self.d).enumerate())
+            .flat_map(|(i, head)| {
                 let position = (i / self.n_kv) as u32;
-                let head = reference::turn(head, norm, &frequencies, RopeKind::Neox, position);
-                let head: Vec<f32> = head.into_iter().map(|x| x as f32).collect();
-                wide(&stored(self.k_type, &head))
+                reference::turn(head, norm, &frequencies, RopeKind::Neox, position)
             })
             .collect();
-        let values = wide(&stored(self.v_type, &v));
-        let mut want = Vec::new();
-        for (head, q) in q.chunks(d).enumerate() {
-            let (t, h) = (head / self.n_head, head % self.n_head);
-            let at = |s: usize| s * self.n_kv + h / group;
-            let rows = (0..=t).map(|s| (keys[at(s)].as_slice(), &values[at(s) * d..][..d]));
-            let gates = &gate[(head * 2 + 1) * d..][..d];
+        assert_stored(self.k_type, &k, &keys);
+        assert_stored(self.v_type, &v, &wide(&s.v[..tokens * row]));
+        [wide(&k), wide(&v)]
+    }
+
+    /// What comes out for token `t` in f64.
+    fn want(&self, s: &Sequence, [k, v]: &[Vec<f64>; 2], t: usize) -> Vec<f64> {
+        let (d, group) = (self.d, self.n_head / self.n_kv);
+        let head = |h: usize| {
+            let at = |s: usize| (s * self.n_kv + h / group) * d;
+            let rows = (0..=t).map(|s| (&k[at(s)..at(s) + d], &v[at(s)..at(s) + d]));
+            let i = t * self.n_head + h;
+            let gates = &s.gate[(i * 2 + 1) * d..][..d];
             let gated = |(v, gate): (f64, &f32)| {
                 v * if self.gate { sigmoid(f64::from(*gate)) } else { 1.0 }
             };
-            want.extend(attend(q, rows, self.scale()).into_iter().zip(gates).map(gated));
-        }
-        Sequence { q, k, v, gate, gamma, want }
+            let sums = attend(&s.q[i * d..][..d], rows, self.scale());
+            sums.into_iter().zip(gates).map(gated).collect::<Vec<_>>()
+        };
+        (0..self.n_head).flat_map(head).collect()
     }
 
     /// Runs the tokens of `s` in chunks that end at `ends`, each as a step of its own, and
@@ -146,10 +160,11 @@ impl Case {
                 let scale = self.scale() as f32;
                 record(rec, &q, gate, step, &scratch, &out, n as u32, scale)
             });
-            let want = &s.want[begin * q_width..end * q_width];
+            let stored = self.stored(t, s, &kv, end);
+            let want: Vec<f64> = (begin..end).flat_map(|p| self.want(s, &stored, p)).collect();
             // Sharp scores carry their own rounding into the exponent.
             all.extend(t.read(&out));
-            assert_close(&all[begin * q_width..], want, 3e-6 * self.sharpness.max(1.0));
+            assert_close(&all[begin * q_width..], &want, 3e-6 * self.sharpness.max(1.0));
             begin = end;
         }
         if let Some(staging) = &staging {
@@ -212,14 +227,28 @@ fn host_memory_is_read_once_and_gives_equal_bits() {
     });
 }
 
+/// Each type on each side, with one head and with three, whose rows end between 16-byte units.
 #[test]
-fn every_pair_of_cache_types() {
+fn every_cache_type_on_either_side() {
     each_device(|t| {
-        for k_type in [KvType::F32, KvType::F16] {
-            for v_type in [KvType::F32, KvType::F16] {
-                Case { k_type, v_type, gate: true, segment: 32, ..PLAIN }.run(t, &[33, 34, 70]);
-            }
+        for (k_type, v_type, n_kv) in [
+            (KvType::F32, KvType::F16, 2),
+            (KvType::F16, KvType::Bf16, 2),
+            (KvType::Bf16, KvType::F32, 2),
+            (KvType::Q8_0, KvType::Q4_0, 1),
+            (KvType::Q4_0, KvType::Q8_0, 3),
+        ] {
+            let case = Case { n_head: 6, n_kv, k_type, v_type, norm: true, ..PLAIN };
+            Case { gate: true, segment: 32, ..case }.run(t, &[33, 34, 70]);
         }
+    });
+}
+
+#[test]
+fn wide_quantised_heads() {
+    each_device(|t| {
+        let (k_type, v_type) = (KvType::Q8_0, KvType::Q4_0);
+        Case { n_head: 2, n_kv: 1, d: 256, k_type, v_type, ..PLAIN }.run(t, &[1, 2, 3, 4]);
     });
 }
 
@@ -234,7 +263,9 @@ fn scores_past_the_range_of_exp() {
 fn values_of_a_million() {
     each_device(|t| {
         Case { loud: 1e6, ..PLAIN }.run(t, &[20, 21]);
-        Case { loud: 1e6, v_type: KvType::F16, ..PLAIN }.run(t, &[20, 21]);
+        for v_type in [KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Q4_0] {
+            Case { loud: 1e6, v_type, ..PLAIN }.run(t, &[20, 21]);
+        }
     });
 }
 
@@ -278,7 +309,8 @@ fn a_recording_replays_at_every_position_of_its_span() {
             gpu.upload(&positions, 0, bytemuck::bytes_of(&(p as u32))).unwrap();
             rope.write(gpu, p as u32, 1, &table).unwrap();
             gpu.submit(&recording).unwrap();
-            assert_close(&t.read(&out), &s.want[p * q_width..][..q_width], 3e-6);
+            let want = case.want(&s, &case.stored(t, &s, &kv, p + 1), p);
+            assert_close(&t.read(&out), &want, 3e-6);
         }
     });
 }

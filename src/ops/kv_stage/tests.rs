@@ -44,7 +44,7 @@ fn check(t: &TestDevice, (k_type, v_type): (KvType, KvType), heads: (u32, u32), 
             let end = (first + N).min(piece.first + piece.tokens);
             for position in piece.first..end {
                 // A tile of both kinds is the segment's.
-                let (buf, at) = if position / TILE * TILE < first {
+                let (buf, at) = if position / KvType::TILE * KvType::TILE < first {
                     (&from[i], position - piece.segment.first)
                 } else {
                     (&kept[i], position - first / PAGE * PAGE)

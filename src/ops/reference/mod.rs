@@ -1,6 +1,7 @@
 //! Every op in plain f64 over random inputs: what tests and the self-test compare devices with.
 
 pub(crate) mod attention;
+pub(crate) mod cached;
 pub(crate) mod causal_conv;
 mod deviation;
 pub(crate) mod experts;

@@ -8,7 +8,7 @@ use crate::{
     ops::{
         index_write, qk_rope,
         reference::{
-            attention::{stored, uncached},
+            cached::{stored, uncached},
             indexer, rope as reference, wide,
         },
         rms_norm::Heads,
@@ -164,7 +164,7 @@ impl Inputs {
     fn pooled_reference(&self, element: KvType, block: u32) -> Vec<f64> {
         let (d, ratio) = (self.shape.head_dim as usize, self.shape.ratio as usize);
         let first = block as usize * ratio;
-        let keys = stored(element, &self.keys[first * d..(first + ratio) * d]);
+        let keys = stored(element, &self.keys[first * d..(first + ratio) * d], d);
         let norm = (self.k_norm.as_slice(), EPS);
         indexer::pooled(&keys, norm, &self.frequencies(), KIND, first as u32)
     }
@@ -176,7 +176,7 @@ impl Inputs {
         let tolerance = if element == KvType::F32 { 1e-5 } else { 1e-3 };
         let pooled: Vec<Vec<f64>> = (outcome.pooled.iter().enumerate())
             .map(|(block, bytes)| {
-                let got = wide(&uncached(element, bytes));
+                let got = wide(&uncached(element, bytes, d));
                 let want = self.pooled_reference(element, block as u32);
                 for (got, want) in got.iter().zip(&want) {
                     assert!((got - want).abs() < tolerance, "block {block}: {got} for {want}");

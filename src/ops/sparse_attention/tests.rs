@@ -6,13 +6,13 @@ use crate::{
     kv::{FEW, KvLayer, KvType, PAGE, Staging},
     ops::{
         reference::{
-            attention::{attend, cached},
+            attention::attend,
+            cached::{cached, stored},
             sigmoid, wide,
         },
         testing::{TestDevice, assert_close, each_device, random},
     },
 };
-use half::f16;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
@@ -39,11 +39,6 @@ const PLAIN: Case = Case {
     shape: SHAPE,
     segment: 64,
 };
-
-/// Exact in every cache type.
-fn rounded(seed: u64, n: usize) -> Vec<f32> {
-    random(seed, n).iter().map(|v| f16::from_f32(*v).to_f32()).collect()
-}
 
 impl Case {
     /// The query at `position` selects these blocks: all, or a random choice with the first and
@@ -82,14 +77,15 @@ impl Case {
             chosen.fill(choice);
         }
         let end = (first + n) as usize;
-        let (mut k, mut v) = (rounded(1, end * n_kv * d), rounded(2, end * n_kv * d));
+        let row = n_kv * d;
+        let (mut k, mut v) = (random(1, end * row), random(2, end * row));
         let read: Vec<u32> = (positions.iter().zip(&chosen))
             .flat_map(|(p, blocks)| self.tokens(*p, blocks))
             .collect();
         for token in (0..end as u32).filter(|token| !read.contains(token)) {
-            let row = token as usize * n_kv * d..(token as usize + 1) * n_kv * d;
-            k[row.clone()].fill(f32::NAN);
-            v[row].fill(f32::NAN);
+            let values = token as usize * row..(token as usize + 1) * row;
+            k[values.clone()].fill(f32::NAN);
+            v[values].fill(f32::NAN);
         }
         let kv = KvLayer::new(&t.gpu, n_kv as u32, d as u32, self.k_type, self.v_type).unwrap();
         let page = u64::from(PAGE) * kv.bytes_per_token();
@@ -101,16 +97,16 @@ impl Case {
             staging.begin(&t.gpu, first, n).unwrap();
             let (own, at) = (first as usize * n_kv * d.., u64::from(first % PAGE));
             let (k_row, v_row) = kv.row_bytes();
-            let (k, v) = (cached(self.k_type, &k[own.clone()]), cached(self.v_type, &v[own]));
+            let (k, v) =
+                (cached(self.k_type, &k[own.clone()], row), cached(self.v_type, &v[own], row));
             t.gpu.upload(&staging.chunk.k, at * k_row, &k).unwrap();
             t.gpu.upload(&staging.chunk.v, at * v_row, &v).unwrap();
             staging
         });
         for s in kv.segments() {
-            let row =
-                s.first as usize * n_kv * d..end.min((s.first + s.tokens) as usize) * n_kv * d;
-            t.gpu.upload(&s.k, 0, &cached(self.k_type, &k[row.clone()])).unwrap();
-            t.gpu.upload(&s.v, 0, &cached(self.v_type, &v[row])).unwrap();
+            let values = s.first as usize * row..end.min((s.first + s.tokens) as usize) * row;
+            t.gpu.upload(&s.k, 0, &cached(self.k_type, &k[values.clone()], row)).unwrap();
+            t.gpu.upload(&s.v, 0, &cached(self.v_type, &v[values], row)).unwrap();
         }
         let q = random(3, n as usize * n_head * d);
         let gates = random(4, n as usize * n_head * d);
@@ -128,7 +124,7 @@ impl Case {
             let scratch = (&scratch, &gathered);
             record(rec, &q_t, Some(gate), step, selected, scratch, &out, n, 0.25)
         });
-        let (k, v) = (wide(&k), wide(&v));
+        let (k, v) = (wide(&stored(self.k_type, &k, row)), wide(&stored(self.v_type, &v, row)));
         let mut want = Vec::new();
         for (i, (position, blocks)) in positions.iter().zip(&chosen).enumerate() {
             let tokens = self.tokens(*position, blocks);
@@ -218,6 +214,22 @@ fn groups_and_types() {
         case.check(t, 200, 5, false);
         let shape = IndexShape { ratio: 1, budget: 5, ..SHAPE };
         Case { shape, segment: 16, ..PLAIN }.check(t, 60, 9, false);
+    });
+}
+
+/// With rows whose parts are a whole number of 16-byte units, and with others.
+#[test]
+fn every_type_on_either_side() {
+    each_device(|t| {
+        for (k_type, v_type, n_kv) in [
+            (KvType::Q8_0, KvType::Q4_0, 4),
+            (KvType::Q4_0, KvType::Bf16, 1),
+            (KvType::Bf16, KvType::Q8_0, 3),
+        ] {
+            let case = Case { n_head: 2 * n_kv, n_kv, d: 64, k_type, v_type, ..PLAIN };
+            case.check(t, 203, 1, false);
+            case.check(t, 60, 9, false);
+        }
     });
 }
 

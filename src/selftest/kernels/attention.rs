@@ -4,14 +4,15 @@ use super::KernelCheck;
 use crate::{
     Result,
     gpu::{Buf, Heap},
-    kv::{KvLayer, KvStep, KvType, PAGE, Staging},
+    kv::{KvLayer, KvStep, PAGE, Staging},
     model::rope::RopeKind,
     ops::{
         attention::{self, AttentionScratch, Gate},
         kv_write,
         reference::{
             Deviation,
-            attention::{attend, cached, uncached},
+            attention::attend,
+            cached::{cached, rounding, uncached},
             random, rope, sigmoid, wide,
         },
         rope::{HeadNorm, RopeTable, Rotation},
@@ -68,9 +69,9 @@ impl Cache {
         let mut layer = KvLayer::new(&lab.gpu, n_kv as u32, d as u32, k_type, v_type)?;
         layer.ensure(&lab.gpu, tokens as u32, 1 << 20, heap)?;
         let fill = |ty, seed, buf: &Buf| -> Result<Vec<f64>> {
-            let bytes = cached(ty, &random(seed, tokens * n_kv * d));
+            let bytes = cached(ty, &random(seed, tokens * n_kv * d), n_kv * d);
             lab.gpu.upload(buf, 0, &bytes)?;
-            Ok(wide(&uncached(ty, &bytes)))
+            Ok(wide(&uncached(ty, &bytes, n_kv * d)))
         };
         let segment = &layer.segments()[0];
         let (k, v) = (fill(k_type, 1, &segment.k)?, fill(v_type, 2, &segment.v)?);
@@ -171,18 +172,11 @@ fn write(lab: &Lab, heap: Heap) -> Result<Vec<Deviation>> {
         let position = (i / N_KV) as u32;
         rope::turn(head, Some((&gamma, 1e-6)), &frequencies, RopeKind::Neox, position)
     });
-    let (segment, n) = (&layer.segments()[0], TOKENS * N_KV * D);
-    let (keys, values) = (lab.cached(k_type, &segment.k, n)?, lab.cached(v_type, &segment.v, n)?);
+    let segment = &layer.segments()[0];
+    let rows = |ty, buf| lab.cached(ty, buf, TOKENS, N_KV * D);
+    let (keys, values) = (rows(k_type, &segment.k)?, rows(v_type, &segment.v)?);
     Ok(vec![
         Deviation::of("key", keys, turned, rounding(k_type)),
         Deviation::of("value", values, v, rounding(v_type)),
     ])
-}
-
-/// How far a stored value may be from what was to be stored.
-pub(super) fn rounding(ty: KvType) -> f64 {
-    match ty {
-        KvType::F32 => 1e-5,
-        KvType::F16 => 1e-3,
-    }
 }

@@ -1,6 +1,6 @@
 //! The indexer: keys, scores and the choice of blocks, each by itself.
 
-use super::{KernelCheck, attention::rounding};
+use super::KernelCheck;
 use crate::{
     Result,
     gpu::Heap,
@@ -10,7 +10,7 @@ use crate::{
         index_scores, index_write,
         reference::{
             Deviation,
-            attention::{cached, stored, uncached},
+            cached::{cached, rounding, stored, uncached},
             indexer::{largest, pooled, score},
             random, rope, wide,
         },
@@ -42,7 +42,7 @@ struct Index {
 impl Index {
     fn new(lab: &Lab, tokens: u32) -> Result<Self> {
         // Their type does not depend on that of attention keys, but for an f32 cache.
-        let element = if lab.cache.0 == KvType::F32 { KvType::F32 } else { KvType::F16 };
+        let element = lab.cache.0.of_index();
         let mut kv = KvLayer::new(&lab.gpu, 1, 8, element, element)?;
         kv.ensure(&lab.gpu, tokens, 1 << 20, Heap::Device)?;
         let mut layer = IndexLayer::new(SHAPE, element)?;
@@ -80,10 +80,10 @@ fn write(lab: &Lab) -> Result<Vec<Deviation>> {
         })?;
     }
     let segment = &index.layer.segments()[0];
-    let raw = lab.cached(index.element, &segment.raw, tokens * D)?;
-    let stored = stored(index.element, &keys);
+    let raw = lab.cached(index.element, &segment.raw, tokens, D)?;
+    let stored = stored(index.element, &keys, D);
     let blocks = tokens / RATIO;
-    let got = lab.cached(index.element, &segment.pooled, blocks.next_multiple_of(32) * D)?;
+    let got = lab.cached(index.element, &segment.pooled, blocks.next_multiple_of(32), D)?;
     let got = (0..blocks * D).map(|i| got[place(i / D, i % D)]);
     let want = stored.chunks_exact(RATIO * D).enumerate().flat_map(|(block, keys)| {
         let position = (block * RATIO) as u32;
@@ -103,9 +103,9 @@ fn scores(lab: &Lab) -> Result<Vec<Deviation>> {
     let index = Index::new(lab, end)?;
     let segment = &index.layer.segments()[0];
     let stride = (segment.tokens / SHAPE.ratio) as usize;
-    let bytes = cached(index.element, &random(1, stride * D));
+    let bytes = cached(index.element, &random(1, stride * D), D);
     lab.gpu.upload(&segment.pooled, 0, &bytes)?;
-    let keys = uncached(index.element, &bytes);
+    let keys = uncached(index.element, &bytes, D);
     let row = SHAPE.heads as usize * D;
     let q = random(2, TOKENS * row);
     let q_t = lab.upload(&q, row)?;

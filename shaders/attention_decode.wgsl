@@ -66,6 +66,8 @@ fn main(
             let row = key_row(at, tile + min(share + c * SHARES, count - 1u));
             v[c] = load_value(at, row, eight);
         }
+        var x: array<Eight, KEY_LOADS>;
+        for (var c = 0u; c < KEY_LOADS; c++) { x[c] = unpack_$K(k[c]); }
         // Four rows at a time, to stay within 16 KiB.
         var score = 0.0;
         for (var four = 0u; four < ROWS; four += 4u) {
@@ -74,10 +76,9 @@ fn main(
                 for (var c = 0u; c < KEY_LOADS; c++) {
                     let i = part + c * PARTS;
                     if i < EIGHTS {
-                        let x = unpack_$K(k[c]);
                         let source = r * (D / 4u) + 2u * i;
-                        sum = plus_dot(sum, x.lo, queries[source]);
-                        sum = plus_dot(sum, x.hi, queries[source + 1u]);
+                        sum = plus_dot(sum, x[c].lo, queries[source]);
+                        sum = plus_dot(sum, x[c].hi, queries[source + 1u]);
                     }
                 }
                 partial[((r - four) * PARTS + part) * GAP + lane / PARTS] = sum;

@@ -90,8 +90,7 @@ fn wrong_usage_is_status_2_and_named() {
         refused(&[&["run", "-m", MODEL], *args].concat(), 2, word);
     }
     // Whether a cache type is for this model's heads is known before anything is loaded.
-    let small_heads = "tests/fixtures/models/tiny-llama.gguf";
-    refused(&["run", "-m", small_heads, "-p", "a", "-ctk", "q8_0"], 2, "cache type q8_0");
+    refused(&["run", "-m", MODEL, "-p", "a", "-ctk", "q8_0"], 2, "cache type q8_0");
     refused(&["chat", "-m", MODEL, "--raw"], 2, "--raw");
     refused(&["logits", "-m", MODEL, "--tokens", "1"], 2, "--output");
     let logits = ["logits", "-m", MODEL, "--tokens", "1,2", "-o", "/nowhere/x"];

@@ -39,6 +39,10 @@ fn choices(context: u32, kv_host: KvHost) -> Choices {
     }
 }
 
+fn of_type(ty: KvType, context: u32) -> Choices {
+    Choices { cache_k: ty, cache_v: ty, ..choices(context, KvHost::Auto) }
+}
+
 /// A plan of a machine of a TiB of each memory.
 fn plan(model: &str, choices: &Choices) -> Plan {
     let model = Model::find(model, None).unwrap();
@@ -58,24 +62,27 @@ fn command(args: &[&str]) -> (i32, serde_json::Value, String) {
 
 #[test]
 fn table_a_and_the_families() {
-    for (model, bytes) in [
-        ("llama-3-8b", 131_072),
-        ("Qwen3-8B", 147_456),
-        ("Qwen3-30B-A3B", 98_304),
-        ("Qwen3-Next-80B-A3B", 24_576),
-        ("Qwen3.5-0.8B", 12_288),
-        ("Qwen3.5-4B", 32_768),
-        ("Qwen3.5-9B", 32_768),
-        ("Qwen3.5-27B", 65_536),
-        ("Qwen3.8-27B", 65_536),
-        ("Qwen3.5-35B-A3B", 20_480),
-        ("Qwen3.5-122B-A10B", 24_576),
-        ("Qwen3.5-397B-A17B", 30_720),
-        ("Qwen3.8-Flash-Next", 24_576 + 3840),
+    let extra = 3840;
+    for (model, f16, q8_0, q4_0) in [
+        ("llama-3-8b", 131_072, 69_632, 36_864),
+        ("Qwen3-8B", 147_456, 78_336, 41_472),
+        ("Qwen3-30B-A3B", 98_304, 52_224, 27_648),
+        ("Qwen3-Next-80B-A3B", 24_576, 13_056, 6_912),
+        ("Qwen3.5-0.8B", 12_288, 6528, 3456),
+        ("Qwen3.5-4B", 32_768, 17_408, 9216),
+        ("Qwen3.5-9B", 32_768, 17_408, 9216),
+        ("Qwen3.5-27B", 65_536, 34_816, 18_432),
+        ("Qwen3.8-27B", 65_536, 34_816, 18_432),
+        ("Qwen3.5-35B-A3B", 20_480, 10_880, 5760),
+        ("Qwen3.5-122B-A10B", 24_576, 13_056, 6912),
+        ("Qwen3.5-397B-A17B", 30_720, 16_320, 8640),
+        ("Qwen3.8-Flash-Next", 24_576 + extra, 13_056 + extra, 6912 + extra),
     ] {
-        let found = plan(model, &choices(4096, KvHost::Off)).bytes_per_token;
-        assert_eq!((found.total, found.device, found.host), (bytes, bytes, 0), "{model}");
-        assert_eq!((found.k, found.k + found.v), (found.v, found.kv), "{model}");
+        for (ty, bytes) in [(KvType::F16, f16), (KvType::Q8_0, q8_0), (KvType::Q4_0, q4_0)] {
+            let found = plan(model, &of_type(ty, 4096)).bytes_per_token;
+            assert_eq!((found.total, found.device, found.host), (bytes, bytes, 0), "{model}");
+            assert_eq!((found.k, found.k + found.v), (found.v, found.kv), "{model}");
+        }
     }
     for (context, mib) in
         [(4096, 512), (16_384, 2048), (32_768, 4096), (65_536, 8192), (131_072, 16_384)]
@@ -94,6 +101,8 @@ fn table_b() {
         let found = plan("Qwen3.6-35B-A3B", &choices(context, KvHost::Auto));
         assert_eq!((found.bytes_per_token.total, found.bytes.kv), (20_480, mib * MIB));
         assert_eq!(found.bytes.recurrent, 65_863_680);
+        let found = plan("Qwen3.6-35B-A3B", &of_type(KvType::Q8_0, context));
+        assert_eq!((found.bytes_per_token.total, found.bytes.kv), (10_880, mib * MIB * 17 / 32));
     }
     let slots = Choices { sequences: 4, ..choices(4096, KvHost::Auto) };
     let found = plan("Qwen3.5-35B-A3B", &slots);

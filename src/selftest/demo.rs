@@ -9,10 +9,12 @@ use std::ops::ControlFlow;
 
 /// Largest error of a logit, as a share of the largest: more where keys or values are rounded.
 fn limit((k, v): (KvType, KvType)) -> f64 {
-    match (k, v) {
-        (KvType::F32, KvType::F32) => 1e-4,
-        _ => 1e-3,
-    }
+    let of = |ty| match ty {
+        KvType::F32 => 1e-4,
+        KvType::F16 | KvType::Bf16 | KvType::Q8_0 => 1e-3,
+        KvType::Q4_0 => 5e-2,
+    };
+    f64::max(of(k), of(v))
 }
 
 /// Logits and tokens after a short prompt.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::{
     Error, Result,
     sample::Sampler,
-    text::{StopMatcher, StreamDecoder, Tokenizer},
+    text::{Constraint, StopMatcher, StreamDecoder, Tokenizer},
 };
 
 /// When generation ends and what of it is shown.
@@ -63,6 +63,7 @@ pub struct Generation {
     context: usize,
     decoder: StreamDecoder,
     stops: StopMatcher,
+    constraint: Option<Constraint>,
     finish: Option<FinishReason>,
 }
 
@@ -101,8 +102,14 @@ impl Generation {
             tokens: prompt,
             context,
             decoder: StreamDecoder::new(),
+            constraint: None,
             finish: None,
         })
+    }
+
+    /// Holds what is generated to a grammar.
+    pub fn constrained(self, constraint: Option<Constraint>) -> Self {
+        Self { constraint, ..self }
     }
 
     /// What has to happen next.
@@ -123,9 +130,33 @@ impl Generation {
         self.appended = self.tokens.len().min(self.appended + count);
     }
 
-    /// The sampler, to choose with.
+    /// The sampler, to choose with where nothing is held to a grammar.
     pub fn sampler(&mut self) -> &mut Sampler {
         &mut self.sampler
+    }
+
+    /// Whether the largest of the unchanged logits is the choice, if [`Self::allows`] it.
+    pub fn is_greedy(&self) -> bool {
+        self.sampler.is_greedy()
+    }
+
+    /// Whether `token` may come next.
+    ///
+    /// # Errors
+    /// [`Error::Sampling`] if the grammar needs too much work.
+    pub fn allows(&mut self, token: u32) -> Result<bool> {
+        self.constraint.as_mut().map_or(Ok(true), |constraint| constraint.allows(token))
+    }
+
+    /// Chooses by the logits f32 `[vocab]` of the last position.
+    ///
+    /// # Errors
+    /// [`Error::Sampling`] as [`Sampler::sample`], or if the grammar needs too much work.
+    pub fn choose(&mut self, logits: &[f32]) -> Result<u32> {
+        let Some(constraint) = &mut self.constraint else { return self.sampler.sample(logits) };
+        let mut allowed = logits.to_vec();
+        constraint.apply(&mut allowed)?;
+        self.sampler.sample(&allowed)
     }
 
     /// Takes the chosen token. Returns the text that can be shown now; with the last token, all
@@ -136,12 +167,16 @@ impl Generation {
         }
         self.tokens.push(token);
         self.sampler.accept(token);
-        if tokenizer.is_end(token) && !self.options.ignore_eos {
+        let complete = self.constraint.as_mut().is_some_and(|c| c.accept(token));
+        if tokenizer.is_end(token) && (complete || !self.options.ignore_eos) {
             return self.end(FinishReason::Stop);
         }
         let piece = tokenizer.piece(token, self.options.show_special);
         let decoded = self.decoder.push(piece);
         let mut text = self.show(&decoded);
+        if complete {
+            text += &self.end(FinishReason::Stop);
+        }
         let full = self.appended >= self.context;
         if full || Some(self.generated().len()) == self.options.max_tokens {
             text += &self.end(FinishReason::Length);

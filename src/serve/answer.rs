@@ -419,6 +419,7 @@ mod tests {
             tokenizer: Arc::new(Tokenizer::new(&source).unwrap()),
             template: None,
             sampling: PartialSampling::default(),
+            constraints: Default::default(),
             context: 100,
             n_vocab: 1024,
             meta: Value::Null,

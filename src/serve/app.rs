@@ -19,7 +19,7 @@ use super::{chat, completion, error::ApiError, info, queue::Queue, status::Statu
 use crate::{
     generate::GenerateOptions,
     sample::PartialSampling,
-    text::{ChatTemplate, RenderOptions, Tokenizer},
+    text::{ChatTemplate, Constraint, Constraints, Grammar, RenderOptions, Thinking, Tokenizer},
 };
 
 /// What every route sees.
@@ -46,6 +46,8 @@ pub(super) struct Model {
     pub(super) tokenizer: Arc<Tokenizer>,
     pub(super) template: Option<Arc<ChatTemplate>>,
     pub(super) sampling: PartialSampling,
+    /// Compiles grammars; made when the first request needs it.
+    pub(super) constraints: OnceLock<Result<Constraints, String>>,
     pub(super) context: usize,
     pub(super) n_vocab: u32,
     pub(super) meta: Value,
@@ -55,6 +57,19 @@ impl App {
     /// The model, or the answer that it is not loaded yet.
     pub(super) fn model(&self) -> Result<Arc<Model>, ApiError> {
         self.model.get().cloned().ok_or_else(|| ApiError::unavailable("Loading model"))
+    }
+}
+
+impl Model {
+    /// The constraint of `grammar`, which stood in `field`.
+    pub(super) fn constrain(
+        &self,
+        (field, grammar): &(String, Grammar),
+        thinking: Thinking,
+    ) -> Result<Constraint, ApiError> {
+        let made = || Constraints::new(&self.tokenizer).map_err(|e| e.to_string());
+        let constraints = self.constraints.get_or_init(made).as_ref().map_err(ApiError::server)?;
+        constraints.compile(grammar, thinking).map_err(|e| ApiError::field(field, e))
     }
 }
 

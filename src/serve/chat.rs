@@ -13,12 +13,13 @@ use super::{
     app::{App, Model},
     error::ApiError,
     fields::Fields,
-    http, messages,
+    format, http, messages,
     request::{self, Settings},
     stream,
+    tools::Tools,
 };
 use crate::text::{
-    ChatTemplate, EncodeOptions, Message, RenderOptions, ReplyOptions, opens_thinking,
+    ChatTemplate, EncodeOptions, Message, RenderOptions, ReplyOptions, Thinking, opens_thinking,
 };
 
 /// Most alternatives of a token, as in OpenAI's API.
@@ -47,7 +48,9 @@ pub(super) async fn apply_template(
     let model = app.model()?;
     let body = http::read(request).await?;
     let prompt = http::blocking(move || {
-        let conversation = Conversation::read(&app, &mut Fields::parse(&body)?)?;
+        let mut fields = Fields::parse(&body)?;
+        let tools = Tools::read(&mut fields)?.offered;
+        let conversation = Conversation::read(&app, &mut fields, tools)?;
         conversation.render(template(&model)?)
     });
     Ok(http::json(&json!({"prompt": prompt.await?})))
@@ -57,20 +60,27 @@ type Started = (stream::Events, Answer, bool);
 
 fn start(app: &Arc<App>, model: Arc<Model>, body: &[u8]) -> Result<Started, ApiError> {
     let mut fields = Fields::parse(body)?;
-    let settings = Settings::read(app, &model, &mut fields)?;
+    let mut settings = Settings::read(app, &model, &mut fields)?;
     let logprobs = logprobs(&mut fields)?;
     let thinking = splits_reasoning(&mut fields)?;
-    let one_call = fields.take("parallel_tool_calls")? == Some(false);
-    let conversation = Conversation::read(app, &mut fields)?;
+    let tools = Tools::read(&mut fields)?;
+    let grammar = tools.grammar(format::read(&mut fields)?)?;
+    let conversation = Conversation::read(app, &mut fields, tools.offered.clone())?;
     let text = conversation.render(template(&model)?)?;
     let tokens = EncodeOptions { add_special: false, parse_special: true };
     let prompt = model.tokenizer.encode(&text, tokens)?;
     request::check_prompt("messages", &prompt, &model)?;
-    let reply = ReplyOptions {
-        thinking,
-        open: opens_thinking(&text),
-        tools: conversation.options.tools.clone(),
-    };
+    let open = opens_thinking(&text);
+    if let Some(grammar) = &grammar {
+        let may_think = match text.trim_end().ends_with("</think>") {
+            _ if open => Thinking::Open,
+            false => Thinking::Possible,
+            true => Thinking::Never,
+        };
+        settings.constraint = Some(model.constrain(grammar, may_think)?);
+    }
+    let one_call = tools.one_call();
+    let reply = ReplyOptions { thinking, open, tools: tools.offered };
     let format = Format::Chat { reply, one_call, logprobs: logprobs.is_some() };
     let events = request::submit(app, vec![prompt], &settings, logprobs)?;
     Ok((events, Answer::new(format, model, settings.telling.n, settings.telling), settings.stream))
@@ -92,7 +102,7 @@ struct Conversation {
 }
 
 impl Conversation {
-    fn read(app: &App, fields: &mut Fields) -> Result<Self, ApiError> {
+    fn read(app: &App, fields: &mut Fields, tools: Option<Value>) -> Result<Self, ApiError> {
         let messages = messages::read(fields.require("messages")?)?;
         let mut options = app.render.clone();
         options.add_generation_prompt = fields.take("add_generation_prompt")?.unwrap_or(true);
@@ -105,37 +115,13 @@ impl Conversation {
         if let Some(Value::Bool(thinking)) = options.kwargs.remove("enable_thinking") {
             options.enable_thinking = Some(thinking);
         }
-        options.tools = tools(fields)?;
+        options.tools = tools;
         Ok(Self { messages, options })
     }
 
     fn render(&self, template: &ChatTemplate) -> Result<String, ApiError> {
         let rendered = template.prompt(&self.messages, &self.options);
         rendered.map_err(|e| ApiError::field("messages", format_args!("are refused: {e}")))
-    }
-}
-
-/// The tools that are offered; none if the request forbids calls.
-fn tools(fields: &mut Fields) -> Result<Option<Value>, ApiError> {
-    let tools = fields.take::<Vec<Value>>("tools")?.unwrap_or_default();
-    for (i, tool) in tools.iter().enumerate() {
-        let name = tool.pointer("/function/name").and_then(Value::as_str);
-        if tool.get("type").and_then(Value::as_str) != Some("function") || name.is_none() {
-            let fault = "is not {\"type\": \"function\", \"function\": {\"name\": ...}}";
-            return Err(ApiError::field(format!("tools[{i}]"), fault));
-        }
-    }
-    let choice = fields.take::<Value>("tool_choice")?;
-    match choice.as_ref().map(|choice| choice.as_str().ok_or(choice)) {
-        None | Some(Ok("auto")) => Ok((!tools.is_empty()).then_some(tools.into())),
-        Some(Ok("none")) => Ok(None),
-        Some(Ok(other)) if other != "required" => Err(ApiError::field(
-            "tool_choice",
-            format_args!("is {other:?}: none and auto are known"),
-        )),
-        // Nothing to choose from: clients send it all the same.
-        Some(_) if tools.is_empty() => Ok(None),
-        Some(_) => Err(ApiError::field("tool_choice", "cannot force a call on this server")),
     }
 }
 

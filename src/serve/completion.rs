@@ -13,11 +13,11 @@ use super::{
     app::{App, Model},
     error::ApiError,
     fields::{Fields, typed},
-    http,
+    format, http,
     request::{self, Settings},
     stream,
 };
-use crate::text::EncodeOptions;
+use crate::text::{EncodeOptions, Thinking};
 
 /// Most alternatives of a token.
 const TOP_LOGPROBS: usize = 20;
@@ -41,7 +41,10 @@ type Started = (stream::Events, Answer, bool);
 
 fn start(app: &Arc<App>, model: Arc<Model>, body: &[u8]) -> Result<Started, ApiError> {
     let mut fields = Fields::parse(body)?;
-    let settings = Settings::read(app, &model, &mut fields)?;
+    let mut settings = Settings::read(app, &model, &mut fields)?;
+    if let Some(grammar) = format::read(&mut fields)? {
+        settings.constraint = Some(model.constrain(&grammar, Thinking::Never)?);
+    }
     let logprobs = fields.take::<u32>("logprobs")?.map(|top| top as usize);
     if logprobs.is_some_and(|top| top > TOP_LOGPROBS) {
         return Err(ApiError::field("logprobs", format_args!("may be {TOP_LOGPROBS} at most")));

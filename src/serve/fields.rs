@@ -17,8 +17,6 @@ const STOPS: (usize, usize) = (64, 4096);
 /// Fields of other servers that this one does not have, and what leaves them off. They are
 /// refused otherwise, for silence would be taken for consent.
 const UNSUPPORTED: &[(&str, &[Off])] = &[
-    ("grammar", &[Off::Text("")]),
-    ("json_schema", &[]),
     ("best_of", &[Off::Number(1.0)]),
     ("echo", &[Off::False]),
     ("suffix", &[Off::Text("")]),
@@ -98,11 +96,7 @@ impl Fields {
                 return Err(ApiError::field(*name, "is not supported by this server"));
             }
         }
-        match self.take::<Value>("response_format")? {
-            None => Ok(()),
-            Some(format) if format.get("type").and_then(Value::as_str) == Some("text") => Ok(()),
-            Some(_) => Err(ApiError::field("response_format", "is not supported but as text")),
-        }
+        Ok(())
     }
 
     /// How to choose tokens: what the request says, then `defaults`.

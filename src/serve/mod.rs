@@ -16,6 +16,7 @@ mod chat;
 mod completion;
 mod error;
 mod fields;
+mod format;
 mod http;
 mod info;
 mod logprobs;
@@ -27,6 +28,7 @@ mod scheduler;
 mod slot;
 mod status;
 mod stream;
+mod tools;
 
 use std::{
     net::TcpListener,
@@ -143,6 +145,7 @@ pub fn serve(
         tokenizer: engine.tokenizer().clone(),
         template,
         sampling,
+        constraints: OnceLock::new(),
         context: engine.context() as usize,
         n_vocab: config.n_vocab,
         meta,

@@ -13,6 +13,7 @@ use crate::{
     Error,
     generate::{FinishReason, GenerateOptions},
     sample::SamplingParams,
+    text::Constraint,
 };
 
 /// One choice of one request: a prompt to continue.
@@ -24,6 +25,8 @@ pub(super) struct Job {
     pub(super) prompt: Vec<u32>,
     pub(super) sampling: SamplingParams,
     pub(super) options: GenerateOptions,
+    /// Holds the answer to a grammar.
+    pub(super) constraint: Option<Constraint>,
     /// How many likely tokens to tell beside each one that is chosen.
     pub(super) logprobs: Option<usize>,
     /// What earlier requests have left may be used.

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     generate::GenerateOptions,
     sample::{Sampler, SamplingParams},
+    text::Constraint,
 };
 
 /// Most prompts of one request.
@@ -24,6 +25,8 @@ pub(super) struct Settings {
     sampling: SamplingParams,
     options: GenerateOptions,
     reuse: bool,
+    /// Holds the answers to a grammar.
+    pub(super) constraint: Option<Constraint>,
     pub(super) stream: bool,
     pub(super) telling: Telling,
 }
@@ -54,6 +57,7 @@ impl Settings {
             sampling,
             options: fields.generation(&app.generate)?,
             reuse: fields.take("cache_prompt")?.unwrap_or(app.reuse),
+            constraint: None,
             stream,
         })
     }
@@ -104,6 +108,7 @@ pub(super) fn submit(
                 prompt: prompt.clone(),
                 sampling: SamplingParams { seed: seed as i64, ..settings.sampling.clone() },
                 options: settings.options.clone(),
+                constraint: settings.constraint.clone(),
                 logprobs,
                 reuse: settings.reuse,
                 events: events.clone(),

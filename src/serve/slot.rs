@@ -154,7 +154,8 @@ impl Slot {
         let run = Run {
             choice: job.choice,
             events: job.events,
-            generation: Generation::new(sampler, job.options, job.prompt, cached, context)?,
+            generation: Generation::new(sampler, job.options, job.prompt, cached, context)?
+                .constrained(job.constraint),
             logprobs: job.logprobs,
             cuts,
             cached,
@@ -276,13 +277,16 @@ impl Run {
     }
 
     fn choose(&mut self, engine: &mut Engine, sequence: &Sequence) -> Result<()> {
-        let sampler = self.generation.sampler();
-        let (id, logprobs) = if self.logprobs.is_none() && sampler.is_greedy() {
-            (engine.argmax(sequence)?, None)
-        } else {
-            let logits = engine.logits(sequence)?;
-            let id = sampler.sample(&logits)?;
-            (id, self.logprobs.map(|top| logprobs::of(&logits, id, top)))
+        let generation = &mut self.generation;
+        let greedy = self.logprobs.is_none() && generation.is_greedy();
+        let likeliest = if greedy { Some(engine.argmax(sequence)?) } else { None };
+        let (id, logprobs) = match likeliest {
+            Some(id) if generation.allows(id)? => (id, None),
+            _ => {
+                let logits = engine.logits(sequence)?;
+                let id = generation.choose(&logits)?;
+                (id, self.logprobs.map(|top| logprobs::of(&logits, id, top)))
+            }
         };
         self.prompt_time.get_or_insert_with(|| self.started.elapsed());
         let text = self.generation.push(id, engine.tokenizer());

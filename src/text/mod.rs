@@ -1,6 +1,9 @@
-//! Tokenizer, chat template, streaming decode, stop rules, replies taken apart.
+//! Tokenizer, chat template, streaming decode, stop rules, replies taken apart or held to a
+//! grammar.
 
 mod alphabet;
+mod constraint;
+mod grammar;
 mod jinja;
 mod message;
 mod pretokenize;
@@ -16,6 +19,8 @@ mod tokenizer;
 mod tool_call;
 mod vocab;
 
+pub use constraint::{Constraint, Constraints, Thinking};
+pub use grammar::Grammar;
 pub use message::{Content, FunctionCall, Message, ToolCall};
 pub use pretokenize::PreTokenizer;
 pub use reply::{ReplyOptions, ReplyParser, ReplyPart, opens_thinking};

@@ -65,9 +65,10 @@ fn fields_are_named(connection: &mut Connection) {
         "cache_prompt": ["x"],
         "return_progress": [1],
         // What is not there is not ignored.
-        "grammar": ["root ::= \"a\""],
-        "json_schema": [{}],
-        "response_format": [{"type": "json_object"}, {"type": "json_schema"}, 1],
+        "grammar": ["root ::= \"a\"", "start: nothing", 1],
+        "json_schema": [1, {"type": "sting"}, {"$ref": "#/$defs/none"}],
+        "response_format": [{"type": "json_schema"}, {"type": "xml"}, 1,
+            {"type": "json_schema", "json_schema": {"schema": {"not": 1}}}],
         "mirostat": [2],
         "dry_multiplier": [0.5],
         "xtc_probability": [0.5],
@@ -105,7 +106,8 @@ fn fields_are_named(connection: &mut Connection) {
     }
     refused(connection, CHAT, &json!({}), "messages");
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
-    let forced = json!({"messages": message(), "tools": tools, "tool_choice": "required"});
+    let other = json!({"type": "function", "function": {"name": "g"}});
+    let forced = json!({"messages": message(), "tools": tools, "tool_choice": other});
     refused(connection, CHAT, &forced, "tool_choice");
     for prompt in
         [json!(1), json!([]), json!(""), json!({}), json!([1.5]), json!([-1]), json!([99999])]

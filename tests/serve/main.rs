@@ -3,5 +3,6 @@
 mod answers;
 mod client;
 mod faults;
+mod forms;
 mod load;
 mod reuse;

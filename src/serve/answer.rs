@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use super::{
     app::Model,
     error::ApiError,
+    info::BUILD,
     queue::{Chosen, Event, Logprobs, Progress, Summary},
 };
 use crate::{
@@ -257,7 +258,7 @@ impl Answer {
             "object": object,
             "created": self.created,
             "model": self.model.name,
-            "system_fingerprint": concat!("engine-", env!("CARGO_PKG_VERSION")),
+            "system_fingerprint": BUILD,
         })
     }
 

@@ -15,7 +15,7 @@ use axum::{
 };
 use serde_json::Value;
 
-use super::{chat, completion, error::ApiError, info, queue::Queue, status::Status};
+use super::{chat, completion, error::ApiError, info, page, queue::Queue, status::Status};
 use crate::{
     generate::GenerateOptions,
     sample::PartialSampling,
@@ -84,6 +84,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/tokenize", post(info::tokenize))
         .route("/detokenize", post(info::detokenize))
         .route("/apply-template", post(chat::apply_template))
+        .route("/props", get(info::props))
         .route("/slots", get(info::slots))
         .route("/metrics", get(info::metrics))
         .fallback(unknown)
@@ -92,6 +93,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/health", get(info::health))
         .route("/v1/health", get(info::health))
+        .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .merge(guarded)
         .with_state(app)

@@ -15,7 +15,7 @@ use super::{
     fields::Fields,
     format, http, messages,
     request::{self, Settings},
-    stream,
+    stream::{self, Started},
     tools::Tools,
 };
 use crate::text::{
@@ -30,14 +30,8 @@ pub(super) async fn complete(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let model = app.model()?;
-    let body = http::read(request).await?;
-    let (events, answer, stream) = http::blocking({
-        let app = app.clone();
-        move || start(&app, model, &body)
-    })
-    .await?;
-    stream::respond(events, answer, stream, app.ping).await
+    let started = http::work(&app, request, start).await?;
+    stream::respond(started, app.ping).await
 }
 
 /// The prompt that a conversation becomes.
@@ -45,31 +39,24 @@ pub(super) async fn apply_template(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let model = app.model()?;
-    let body = http::read(request).await?;
-    let prompt = http::blocking(move || {
-        let mut fields = Fields::parse(&body)?;
+    let prompt = http::work(&app, request, |app, model, mut fields| {
         let tools = Tools::read(&mut fields)?.offered;
-        let conversation = Conversation::read(&app, &mut fields, tools)?;
-        conversation.render(template(&model)?)
+        Conversation::read(app, &mut fields, tools)?.render(template(model)?)
     });
     Ok(http::json(&json!({"prompt": prompt.await?})))
 }
 
-type Started = (stream::Events, Answer, bool);
-
-fn start(app: &Arc<App>, model: Arc<Model>, body: &[u8]) -> Result<Started, ApiError> {
-    let mut fields = Fields::parse(body)?;
-    let mut settings = Settings::read(app, &model, &mut fields)?;
+fn start(app: &App, model: &Arc<Model>, mut fields: Fields) -> Result<Started, ApiError> {
+    let mut settings = Settings::read(app, model, &mut fields)?;
     let logprobs = logprobs(&mut fields)?;
     let thinking = splits_reasoning(&mut fields)?;
     let tools = Tools::read(&mut fields)?;
     let grammar = tools.grammar(format::read(&mut fields)?)?;
     let conversation = Conversation::read(app, &mut fields, tools.offered.clone())?;
-    let text = conversation.render(template(&model)?)?;
+    let text = conversation.render(template(model)?)?;
     let tokens = EncodeOptions { add_special: false, parse_special: true };
     let prompt = model.tokenizer.encode(&text, tokens)?;
-    request::check_prompt("messages", &prompt, &model)?;
+    request::check_prompt("messages", &prompt, model)?;
     let open = opens_thinking(&text);
     if let Some(grammar) = &grammar {
         let may_think = match text.trim_end().ends_with("</think>") {
@@ -83,7 +70,8 @@ fn start(app: &Arc<App>, model: Arc<Model>, body: &[u8]) -> Result<Started, ApiE
     let reply = ReplyOptions { thinking, open, tools: tools.offered };
     let format = Format::Chat { reply, one_call, logprobs: logprobs.is_some() };
     let events = request::submit(app, vec![prompt], &settings, logprobs)?;
-    Ok((events, Answer::new(format, model, settings.telling.n, settings.telling), settings.stream))
+    let answer = Answer::new(format, model.clone(), settings.telling.n, settings.telling);
+    Ok(Started { events, answer, stream: settings.stream })
 }
 
 fn template(model: &Model) -> Result<&ChatTemplate, ApiError> {

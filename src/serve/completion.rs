@@ -15,7 +15,7 @@ use super::{
     fields::{Fields, typed},
     format, http,
     request::{self, Settings},
-    stream,
+    stream::{self, Started},
 };
 use crate::text::{EncodeOptions, Thinking};
 
@@ -27,21 +27,12 @@ pub(super) async fn complete(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let model = app.model()?;
-    let body = http::read(request).await?;
-    let (events, answer, stream) = http::blocking({
-        let app = app.clone();
-        move || start(&app, model, &body)
-    })
-    .await?;
-    stream::respond(events, answer, stream, app.ping).await
+    let started = http::work(&app, request, start).await?;
+    stream::respond(started, app.ping).await
 }
 
-type Started = (stream::Events, Answer, bool);
-
-fn start(app: &Arc<App>, model: Arc<Model>, body: &[u8]) -> Result<Started, ApiError> {
-    let mut fields = Fields::parse(body)?;
-    let mut settings = Settings::read(app, &model, &mut fields)?;
+fn start(app: &App, model: &Arc<Model>, mut fields: Fields) -> Result<Started, ApiError> {
+    let mut settings = Settings::read(app, model, &mut fields)?;
     if let Some(grammar) = format::read(&mut fields)? {
         settings.constraint = Some(model.constrain(&grammar, Thinking::Never)?);
     }
@@ -49,15 +40,16 @@ fn start(app: &Arc<App>, model: Arc<Model>, body: &[u8]) -> Result<Started, ApiE
     if logprobs.is_some_and(|top| top > TOP_LOGPROBS) {
         return Err(ApiError::field("logprobs", format_args!("may be {TOP_LOGPROBS} at most")));
     }
-    let prompts = prompts(fields.require("prompt")?, &model)?;
+    let prompts = prompts(fields.require("prompt")?, model)?;
     for (i, prompt) in prompts.iter().enumerate() {
         let name = if prompts.len() == 1 { "prompt".into() } else { format!("prompt[{i}]") };
-        request::check_prompt(&name, prompt, &model)?;
+        request::check_prompt(&name, prompt, model)?;
     }
     let choices = prompts.len() * settings.telling.n;
     let format = Format::Text { logprobs: logprobs.is_some() };
     let events = request::submit(app, prompts, &settings, logprobs)?;
-    Ok((events, Answer::new(format, model, choices, settings.telling), settings.stream))
+    let answer = Answer::new(format, model.clone(), choices, settings.telling);
+    Ok(Started { events, answer, stream: settings.stream })
 }
 
 /// A text, token ids, or a list of either.

@@ -1,6 +1,6 @@
 //! Bodies of requests and responses.
 
-use std::{future::poll_fn, pin::Pin};
+use std::{future::poll_fn, pin::Pin, sync::Arc};
 
 use axum::{
     body::Body,
@@ -11,7 +11,11 @@ use axum::{
 use futures_core::Stream;
 use serde_json::Value;
 
-use super::error::ApiError;
+use super::{
+    app::{App, Model},
+    error::ApiError,
+    fields::Fields,
+};
 
 /// Most bytes of a request: a million tokens of text have about four million.
 const LIMIT: usize = 16 << 20;
@@ -22,7 +26,7 @@ const DISCARDED: usize = 4 * LIMIT;
 /// The body of a JSON request.
 ///
 /// The media type has to be named: browsers send any other to foreign servers without asking.
-pub(super) async fn read(request: Request) -> Result<Vec<u8>, ApiError> {
+async fn read(request: Request) -> Result<Vec<u8>, ApiError> {
     let (head, body) = request.into_parts();
     let mut parts = body.into_data_stream();
     let (mut bytes, mut length) = (Vec::new(), 0);
@@ -61,10 +65,15 @@ pub(super) fn json(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], Body::from(value.to_string())).into_response()
 }
 
-/// Runs what takes the CPU for a while where no other request has to wait for it.
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+/// Does `work` with the fields of a JSON request, where no other request has to wait for it.
+pub(super) async fn work<T: Send + 'static>(
+    app: &Arc<App>,
+    request: Request,
+    work: impl FnOnce(&App, &Arc<Model>, Fields) -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let model = app.model()?;
+    let body = read(request).await?;
+    let app = app.clone();
+    let done = tokio::task::spawn_blocking(move || work(&app, &model, Fields::parse(&body)?)).await;
     done.unwrap_or_else(|_| Err(ApiError::server("the request could not be processed")))
 }

@@ -9,8 +9,11 @@ use axum::{
 };
 use serde_json::{Value, json};
 
-use super::{app::App, error::ApiError, fields::Fields, http, request};
+use super::{app::App, error::ApiError, http, request};
 use crate::text::EncodeOptions;
+
+/// The program and its version.
+pub(super) const BUILD: &str = concat!("engine-", env!("CARGO_PKG_VERSION"));
 
 /// Whether requests can be served.
 pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
@@ -32,6 +35,27 @@ pub(super) async fn models(State(app): State<Arc<App>>) -> Result<Response, ApiE
         "meta": model.meta,
     });
     Ok(http::json(&json!({"object": "list", "data": [entry]})))
+}
+
+/// What the server is, how it answers where requests do not say, and what memory it takes.
+pub(super) async fn props(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
+    let model = app.model()?;
+    let template = model.template.as_ref().map(|template| template.source());
+    Ok(http::json(&json!({
+        "default_generation_settings": {
+            "n_ctx": model.context,
+            "params": model.sampling.clone().or_default(),
+        },
+        "total_slots": app.slots,
+        "model_alias": model.name,
+        "model_path": model.name,
+        "chat_template": template.unwrap_or_default(),
+        "chat_template_caps": {"supports_tools": template.is_some_and(|t| t.contains("tools"))},
+        "modalities": {"vision": false, "audio": false},
+        "build_info": BUILD,
+        "is_sleeping": false,
+        "memory": app.status.now().memory,
+    })))
 }
 
 /// What each slot does.
@@ -62,10 +86,7 @@ pub(super) async fn tokenize(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let model = app.model()?;
-    let body = http::read(request).await?;
-    let tokens = http::blocking(move || {
-        let mut fields = Fields::parse(&body)?;
+    let tokens = http::work(&app, request, |_, model, mut fields| {
         let text = fields.require::<String>("content")?;
         let options = EncodeOptions {
             add_special: fields.take("add_special")?.unwrap_or(false),
@@ -89,11 +110,9 @@ pub(super) async fn detokenize(
     State(app): State<Arc<App>>,
     request: Request,
 ) -> Result<Response, ApiError> {
-    let model = app.model()?;
-    let body = http::read(request).await?;
-    let text = http::blocking(move || {
-        let tokens = Fields::parse(&body)?.require::<Vec<u32>>("tokens")?;
-        request::check_vocabulary("tokens", &tokens, &model)?;
+    let text = http::work(&app, request, |_, model, mut fields| {
+        let tokens = fields.require::<Vec<u32>>("tokens")?;
+        request::check_vocabulary("tokens", &tokens, model)?;
         Ok(model.tokenizer.decode(&tokens, true))
     });
     Ok(http::json(&json!({"content": text.await?})))

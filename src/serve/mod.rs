@@ -21,6 +21,7 @@ mod http;
 mod info;
 mod logprobs;
 mod messages;
+mod page;
 mod queue;
 mod request;
 mod reuse;
@@ -150,6 +151,7 @@ pub fn serve(
         n_vocab: config.n_vocab,
         meta,
     });
+    status.update(|now| now.memory = engine.memory());
     // Set once: nobody else does.
     app.model.get_or_init(|| model);
     Scheduler::new(engine, options.slots, options.checkpoints, queue, status).run()

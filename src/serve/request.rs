@@ -1,7 +1,5 @@
 //! From the fields of a request to jobs for the engine; what the endpoints have in common.
 
-use std::sync::Arc;
-
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{
@@ -89,7 +87,7 @@ pub(super) fn check_vocabulary(name: &str, ids: &[u32], model: &Model) -> Result
 
 /// Queues every choice of every prompt; returns their events.
 pub(super) fn submit(
-    app: &Arc<App>,
+    app: &App,
     prompts: Vec<Vec<u32>>,
     settings: &Settings,
     logprobs: Option<usize>,

@@ -28,13 +28,20 @@ use super::{
 /// The events of all choices of a request. Dropped with the response, which ends the jobs.
 pub(super) type Events = UnboundedReceiver<(usize, Event)>;
 
+/// A request on its way.
+pub(super) struct Started {
+    pub(super) events: Events,
+    pub(super) answer: Answer,
+    /// The answer is told as it comes.
+    pub(super) stream: bool,
+}
+
 /// Answers with the whole, or with a stream that says something every `ping` at least.
 pub(super) async fn respond(
-    events: Events,
-    answer: Answer,
-    stream: bool,
+    started: Started,
     ping: Option<Duration>,
 ) -> Result<Response, ApiError> {
+    let Started { events, answer, stream } = started;
     if !stream {
         return collect(events, answer).await;
     }

@@ -60,6 +60,7 @@ impl RenderOptions {
 
 /// A compiled chat template.
 pub struct ChatTemplate {
+    source: String,
     env: Environment<'static>,
     bos: String,
     eos: String,
@@ -75,12 +76,12 @@ impl ChatTemplate {
             )));
         }
         let mut env = jinja::environment(FUEL);
-        let source = without_generation_tags(source);
+        let runnable = without_generation_tags(source);
         let env = with_deep_stack(|| {
-            env.add_template_owned(NAME, source).map_err(|e| Error::Template(e.to_string()))?;
+            env.add_template_owned(NAME, runnable).map_err(|e| Error::Template(e.to_string()))?;
             Ok(env)
         })?;
-        Ok(Self { env, bos: bos.to_owned(), eos: eos.to_owned() })
+        Ok(Self { source: source.to_owned(), env, bos: bos.to_owned(), eos: eos.to_owned() })
     }
 
     /// The template of a model file.
@@ -97,6 +98,11 @@ impl ChatTemplate {
         })?;
         let text = |role| tokenizer.special_text(role);
         Self::new(template, &text(SpecialToken::Bos), &text(SpecialToken::Eos))
+    }
+
+    /// The Jinja source.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// The built-in ChatML template.

@@ -118,13 +118,13 @@ fn forced_calls(server: &Server) {
 }
 
 fn after_thinking(server: &Server) {
-    // The prompt opens the thinking; the model is made to end it.
+    // The prompt opens the thinking; the model is made to end it at once.
     let end = server.ok("/tokenize", &json!({"content": "</think>"}))["tokens"][0].clone();
     let template = "{{ messages[0].content }}<think>\n";
     let server = Server::start(&["--chat-template", template]);
     let format = json!({"type": "json_schema", "json_schema": {"schema": schema()}});
     let body = question(json!({
-        "response_format": format, "temperature": 1, "seed": 1, "logit_bias": {end.to_string(): 9},
+        "response_format": format, "temperature": 1, "seed": 1, "logit_bias": {end.to_string(): 100},
     }));
     let answer = server.ok(CHAT, &body);
     let message = &answer["choices"][0]["message"];

@@ -1,0 +1,51 @@
+// The server's routes that the page uses.
+
+/** An answer other than 200, with the server's sentence. */
+export class Refused extends Error {
+  constructor(status, message) {
+    super(message);
+    this.status = status;
+  }
+}
+
+async function ask(path, key, options = {}) {
+  const headers = { ...(key && { Authorization: `Bearer ${key}` }), ...options.headers };
+  let response;
+  try {
+    response = await fetch(path, { ...options, headers });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused(0, "The server does not answer.");
+  }
+  if (response.ok) return response;
+  const body = await response.json().catch(() => null);
+  throw new Refused(response.status, body?.error?.message ?? `The server answered ${response.status}.`);
+}
+
+export const props = async (key) => (await ask("props", key)).json();
+
+/** Streams an answer to `body`; calls `take` with every chunk. */
+export async function chat(body, key, signal, take) {
+  const response = await ask("v1/chat/completions", key, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ ...body, stream: true, return_progress: true }),
+    signal,
+  });
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Refused(0, "The server has closed the connection.");
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      if (!line.startsWith("data: ")) continue;
+      const data = line.slice(6);
+      if (data === "[DONE]") return;
+      const chunk = JSON.parse(data);
+      if (chunk.error) throw new Refused(500, chunk.error.message);
+      take(chunk);
+    }
+  }
+}

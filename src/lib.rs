@@ -37,6 +37,7 @@
 //! | [`text`] | tokenizer, chat template, streaming decode, stop strings, replies taken apart |
 //! | [`sample`] | the sampler chain |
 //! | [`generate`] | generation of one sequence, as a state machine that others drive |
+//! | [`bench`] | how fast a model runs, checked and compared |
 //! | [`selftest`] | whether a device computes correctly, op by op |
 //! | [`serve`] | HTTP server: routes, queue, slots that take turns on the engine's thread |
 //!
@@ -54,6 +55,7 @@
 //! - Only token ids, text and settings cross between `serve`'s HTTP threads and the engine's.
 //! - A file, flag or request that is wrong is an [`Error`] that names it, never a panic.
 
+pub mod bench;
 pub mod demo;
 pub mod engine;
 pub mod error;

@@ -225,7 +225,7 @@ pub(crate) fn parse_some_layers(text: &str) -> std::result::Result<u32, String> 
 }
 
 /// A number of layers; `auto` and `all` are more than any model has.
-fn parse_layers(text: &str) -> std::result::Result<u32, String> {
+pub(crate) fn parse_layers(text: &str) -> std::result::Result<u32, String> {
     match text {
         "auto" | "all" => Ok(u32::MAX),
         // llama.cpp takes any negative number as all.
@@ -289,7 +289,7 @@ impl CacheArgs {
 }
 
 /// The number formats of cached keys or values, by name.
-fn cache_types() -> impl TypedValueParser<Value = KvType> {
+pub(crate) fn cache_types() -> impl TypedValueParser<Value = KvType> {
     PossibleValuesParser::new(KvType::ALL.map(KvType::name)).try_map(|name| name.parse())
 }
 

@@ -4,6 +4,7 @@
 //! 2 for wrong usage.
 
 mod args;
+mod bench;
 mod chat;
 mod devices;
 mod host_memory;
@@ -15,6 +16,7 @@ mod output;
 mod plan;
 mod progress;
 mod prompt;
+mod ranges;
 mod report;
 mod run;
 mod selftest;
@@ -51,6 +53,8 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Write the logits of a token list to a safetensors file
     Logits(logits::LogitsArgs),
+    /// Measure how fast a model runs, and check what it says
+    Bench(bench::BenchArgs),
     /// Show what would go where in memory, and the longest context that fits, without loading
     Plan(plan::PlanArgs),
     /// List the adapters, and which one would be used and why
@@ -73,6 +77,7 @@ impl Command {
             Self::Chat(args) => run::chat(&args),
             Self::Serve(args) => serve::run(&args),
             Self::Logits(args) => logits::run(&args),
+            Self::Bench(args) => bench::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Devices(args) => devices::run(&args),
             Self::Selftest(args) => selftest::run(&args),

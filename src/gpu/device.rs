@@ -12,6 +12,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 /// How to open a device.
@@ -60,6 +61,8 @@ pub(super) struct Inner {
     bind_groups: AtomicU64,
     /// Bytes written by uploads since the last wait for them.
     staged: AtomicU64,
+    /// Nanoseconds spent encoding recordings.
+    encoding: AtomicU64,
 }
 
 /// Bytes of one kernel's parameters: the largest struct, and the alignment of its place.
@@ -126,6 +129,7 @@ impl Gpu {
             buffers: AtomicU64::new(0),
             bind_groups: AtomicU64::new(0),
             staged: AtomicU64::new(0),
+            encoding: AtomicU64::new(0),
         })))
     }
 
@@ -161,6 +165,11 @@ impl Gpu {
             buffers: self.0.buffers.load(Ordering::Relaxed),
             bind_groups: self.0.bind_groups.load(Ordering::Relaxed),
         }
+    }
+
+    /// Host time spent so far on encoding the recordings submitted.
+    pub fn encoding(&self) -> Duration {
+        Duration::from_nanos(self.0.encoding.load(Ordering::Relaxed))
     }
 
     /// [`Self::alloc_in`] device memory.
@@ -309,6 +318,11 @@ impl Gpu {
 impl Inner {
     pub(super) fn count_pipeline(&self) {
         self.pipelines.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn count_encoding(&self, time: Duration) {
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.encoding.fetch_add(nanos, Ordering::Relaxed);
     }
 
     pub(super) fn count_bind_group(&self) {

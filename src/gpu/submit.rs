@@ -6,6 +6,7 @@ use super::{
     record::{Command, Dispatch},
 };
 use crate::{Error, Result};
+use std::time::Instant;
 
 /// A host-readable buffer, made once and reused for every read.
 #[derive(Debug)]
@@ -24,9 +25,12 @@ impl Gpu {
 
     /// Submits some commands of a recording.
     pub(super) fn submit_part(&self, recording: &Recording, part: &[Command]) -> Result<()> {
+        let start = Instant::now();
         let mut encoder = self.inner().device.create_command_encoder(&Default::default());
         encode(&mut encoder, recording, part);
-        self.inner().queue.submit([encoder.finish()]);
+        let commands = encoder.finish();
+        self.inner().count_encoding(start.elapsed());
+        self.inner().queue.submit([commands]);
         self.check()
     }
 

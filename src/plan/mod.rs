@@ -224,6 +224,18 @@ impl Plan {
     }
 }
 
+/// Bytes that decoding a token of `model` reads at any depth: weights, of experts only those used,
+/// and the state of fixed size, read and written.
+///
+/// # Errors
+/// [`Error::Device`] when something exceeds a binding.
+pub fn fixed_reads(model: &Model, choices: &Choices, caps: &Caps) -> Result<u64> {
+    let weights = WeightBytes::of(model, choices.experts_host, caps.max_binding)?;
+    let measured = measure(&model.config, choices, caps, GRAIN, (KvHost::Off, u64::MAX))?;
+    let state = measured.memory.device.state / u64::from(choices.sequences.max(1));
+    Ok(weights.read() + 2 * state)
+}
+
 /// Bytes in MiB with two decimals.
 fn mib(bytes: u64) -> String {
     format!("{:.2}", bytes as f64 / (1 << 20) as f64)

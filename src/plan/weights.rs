@@ -41,6 +41,11 @@ enum Form<'a> {
 }
 
 impl WeightBytes {
+    /// What one token reads, wherever it is.
+    pub(super) fn read(&self) -> u64 {
+        self.read_device + self.read_host
+    }
+
     /// Of `model` on a device that binds `max_binding` bytes at once, with the experts of the
     /// first `experts_host` layers in host memory.
     ///

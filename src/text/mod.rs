@@ -13,7 +13,7 @@ mod source;
 mod special;
 mod stop;
 mod stream;
-mod strftime;
+pub(crate) mod strftime;
 mod template;
 mod tokenizer;
 mod tool_call;

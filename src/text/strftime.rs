@@ -21,7 +21,7 @@ const MONTHS: [&str; 12] = [
 ];
 
 /// The present time by a C `strftime` format, or the directive that we do not know.
-pub(super) fn now(format: &str) -> Result<String, char> {
+pub(crate) fn now(format: &str) -> Result<String, char> {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
     strftime(seconds, format)
 }

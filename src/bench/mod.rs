@@ -1,0 +1,155 @@
+//! `engine bench`: how fast a model runs, in a way that its readers can trust
+//! (spec/cli-and-server.md 6).
+//!
+//! Every shape is run once before it is timed; that run's greedy tokens are what the timed ones
+//! have to repeat, else the row is invalid. Every repetition starts from the same state, so that
+//! no row depends on those before it. Settings that are compared are measured A B A, and others'
+//! use of the machine is watched.
+
+mod compare;
+mod row;
+mod sample;
+mod setting;
+mod stored;
+mod svg;
+mod table;
+mod trial;
+mod watch;
+
+pub use compare::Comparison;
+pub use row::{Row, Subject};
+pub use sample::{Spread, rate};
+pub use setting::{Kind, Setting, Test};
+pub use stored::{Stored, json};
+pub use svg::svg;
+pub use table::{csv, markdown};
+pub use trial::{Run, Trial};
+pub use watch::Load;
+
+use crate::{
+    Engine, EngineOptions, Error, Gguf, Result,
+    gpu::{Gpu, Heap},
+    plan::{self, Bandwidth, Choices, Context},
+};
+use std::ops::ControlFlow;
+
+/// What to measure.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// One row each.
+    pub tests: Vec<Test>,
+    /// For each of these.
+    pub settings: Vec<Setting>,
+    /// Timed runs of each test on every visit of a setting.
+    pub repetitions: u32,
+    /// Fill depths with random state instead of a prompt.
+    pub synthetic_history: bool,
+    /// All else about loading the model.
+    pub engine: EngineOptions,
+}
+
+/// A setting measured once.
+struct Visit {
+    setting: usize,
+    /// One each of the options' tests.
+    trials: Vec<Trial>,
+}
+
+/// Measures the model of `gguf`, `name`d for people; `progress` is told what comes next.
+///
+/// # Errors
+/// A file or device that cannot run it. Rows that are invalid are no error here.
+pub fn run(
+    gguf: &Gguf,
+    name: &str,
+    options: &Options,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(Subject, Vec<Row>)> {
+    let mut visits = Vec::new();
+    let mut machine = None;
+    let order = setting::visits(options.settings.len());
+    for (i, &setting) in order.iter().enumerate() {
+        let whole = format!("setting {} ({} of {} visits)", setting + 1, i + 1, order.len());
+        let mut engine = open(gguf, options, &options.settings[setting])?;
+        let gpu = engine.gpu().clone();
+        machine.get_or_insert_with(|| (gpu.bandwidth(Heap::Device).ok(), gpu));
+        let mut say = |test: &str| progress(&format!("{whole}: {test}"));
+        visits.push(Visit { setting, trials: visit(&mut engine, options, &mut say)? });
+    }
+    let model = plan::Model::of_file(gguf, name)?;
+    let (copy, gpu) = machine.ok_or_else(|| Error::Usage("there is no setting".into()))?;
+    let subject = Subject::new(gguf, &model, gpu.adapter(), copy)?;
+    let fixed: Result<Vec<_>> = options
+        .settings
+        .iter()
+        .map(|setting| fixed_reads(&model, options, setting, &gpu))
+        .collect();
+    Ok((subject, row::rows(&visits, options, &fixed?)))
+}
+
+/// Bytes that decoding a token reads with `setting` whatever its depth.
+fn fixed_reads(
+    model: &plan::Model,
+    options: &Options,
+    setting: &Setting,
+    gpu: &Gpu,
+) -> Result<u64> {
+    let choices = Choices {
+        context: Context::Trained,
+        sequences: 1,
+        cache_k: setting.cache_k,
+        cache_v: setting.cache_v,
+        kv_host: setting.kv_host,
+        kv_staging: options.engine.kv_staging,
+        chunk: setting.ubatch.min(setting.batch),
+        experts_host: options.engine.experts_host,
+        ngram: options.engine.ngram,
+        bandwidth: Bandwidth::default(),
+    };
+    plan::fixed_reads(model, &choices, gpu.caps())
+}
+
+/// An engine for one setting, with room for the longest test.
+fn open(gguf: &Gguf, options: &Options, setting: &Setting) -> Result<Engine> {
+    let needs = options.tests.iter().map(|test| test.depth.saturating_add(test.tokens()));
+    let options = EngineOptions {
+        context: needs.max(),
+        chunk: setting.ubatch.min(setting.batch),
+        cache_k: setting.cache_k,
+        cache_v: setting.cache_v,
+        kv_host: setting.kv_host,
+        ..options.engine.clone()
+    };
+    Engine::from_gguf(gguf, &options, &mut |_, _| ())
+}
+
+/// All tests on `engine`, in order; those at the same depth share its history.
+fn visit(
+    engine: &mut Engine,
+    options: &Options,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Vec<Trial>> {
+    let mut trials = vec![Trial::default(); options.tests.len()];
+    let mut depths: Vec<u32> = options.tests.iter().map(|test| test.depth).collect();
+    depths.sort_unstable();
+    depths.dedup();
+    for depth in depths {
+        let mut seq = engine.new_sequence()?;
+        if depth > 0 {
+            progress(&format!("a history of {depth} tokens"));
+            if options.synthetic_history {
+                engine.synthetic_history(&mut seq, depth)?;
+            } else {
+                let tokens = trial::tokens(engine.config().n_vocab, depth);
+                engine.prefill(&mut seq, &tokens, &mut |_| ControlFlow::Continue(()))?;
+            }
+        }
+        let start = engine.checkpoint(&seq)?;
+        let tests = options.tests.iter().enumerate().filter(|(_, test)| test.depth == depth);
+        for (i, test) in tests {
+            progress(&test.to_string());
+            trials[i] = trial::measure(engine, &mut seq, &start, *test, options.repetitions)?;
+        }
+    }
+    Ok(trials)
+}

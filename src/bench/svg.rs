@@ -1,0 +1,191 @@
+//! Speed by depth as a picture, legible on light and dark pages.
+
+use super::{Kind, Row, Subject, stored::kv_host};
+use std::fmt::Write;
+
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 300.0;
+/// Space around a plot: left, right, top, bottom.
+const MARGIN: [f64; 4] = [64.0, 210.0, 36.0, 44.0];
+
+/// Distinct on white and black, and to those who confuse red and green.
+const COLOURS: [&str; 6] = ["#3b82c4", "#d9822b", "#2a9d8f", "#b5529b", "#8a8f00", "#7a7f87"];
+
+const STYLE: &str = "svg{font:13px sans-serif;fill:#1c1e21;background:#fff}\
+.axis{stroke:#80868b}.grid{stroke:#dadce0}.line{fill:none;stroke-width:2}\
+@media(prefers-color-scheme:dark){svg{fill:#e8eaed;background:#16181b}.grid{stroke:#3a3d41}}";
+
+/// One line: points of depth, speed and its deviation.
+struct Series {
+    name: String,
+    points: Vec<(f64, f64, f64)>,
+}
+
+/// A picture of `rows`: a plot of generation and one of prompts, where there are any.
+pub fn svg(rows: &[(&Subject, &Row)]) -> String {
+    let of = |generated: bool| -> Vec<_> {
+        let is = |row: &Row| matches!(row.test.kind, Kind::Generate(_)) == generated;
+        rows.iter().copied().filter(|(_, row)| is(row)).collect()
+    };
+    let plots = [("Generation", of(true)), ("Prompt", of(false))];
+    let plots: Vec<_> = plots.into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
+    let height = HEIGHT * plots.len().max(1) as f64;
+    let mut out = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
+         aria-label=\"Tokens a second by depth\"><style>{STYLE}</style>\n"
+    );
+    for (i, (title, rows)) in plots.iter().enumerate() {
+        _ = writeln!(out, "<g transform=\"translate(0 {})\">", HEIGHT * i as f64);
+        plot(&mut out, title, &series(rows));
+        out.push_str("</g>\n");
+    }
+    out + "</svg>\n"
+}
+
+/// Rows that differ in depth only share a line. Invalid ones have no point.
+fn series(rows: &[(&Subject, &Row)]) -> Vec<Series> {
+    let mut all: Vec<Series> = Vec::new();
+    for (subject, row) in rows {
+        let Some(speed) = row.speed() else { continue };
+        let name = name(subject, row);
+        let point = (f64::from(row.test.depth), speed.mean, speed.deviation);
+        match all.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.points.push(point),
+            None => all.push(Series { name, points: vec![point] }),
+        }
+    }
+    all.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    all
+}
+
+fn name(subject: &Subject, row: &Row) -> String {
+    let test = match row.test.kind {
+        Kind::Prompt(n) => format!("pp{n}"),
+        Kind::Generate(n) => format!("tg{n}"),
+    };
+    let s = &row.setting;
+    let host = kv_host(s.kv_host);
+    format!("{} {test} ub{} {}/{} kv {host}", subject.model, s.ubatch, s.cache_k, s.cache_v)
+}
+
+fn plot(out: &mut String, title: &str, series: &[Series]) {
+    let [left, right, top, bottom] = MARGIN;
+    let (x1, y1) = (WIDTH - right, HEIGHT - bottom);
+    let points = || series.iter().flat_map(|series| series.points.iter());
+    let deepest = points().map(|p| p.0).fold(0.0, f64::max).max(1.0);
+    let fastest = points().map(|p| p.1 + p.2).fold(0.0, f64::max);
+    let step = step(fastest);
+    let most = (fastest / step).ceil().max(1.0) * step;
+    let x = |depth: f64| left + depth / deepest * (x1 - left);
+    let y = |speed: f64| y1 - speed.max(0.0) / most * (y1 - top);
+    _ = writeln!(out, "<text x=\"{left}\" y=\"20\">{title}, tokens/s by depth</text>");
+    for i in 0..=(most / step).round() as u32 {
+        let value = f64::from(i) * step;
+        let at = y(value);
+        _ = writeln!(
+            out,
+            "<line class=\"grid\" x1=\"{left}\" y1=\"{at:.1}\" x2=\"{x1}\" y2=\"{at:.1}\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{value}</text>",
+            left - 8.0,
+            at + 4.0
+        );
+    }
+    let mut depths: Vec<f64> = points().map(|p| p.0).collect();
+    depths.sort_by(f64::total_cmp);
+    depths.dedup();
+    let mut free = f64::MIN;
+    for depth in depths {
+        let at = x(depth);
+        let tick = y1 + 5.0;
+        _ = write!(out, "<line class=\"axis\" x1=\"{at:.1}\" y1=\"{y1}\" x2=\"{at:.1}\" ");
+        _ = writeln!(out, "y2=\"{tick}\"/>");
+        // Labels that would cover one another are left out.
+        if at >= free {
+            free = at + 44.0;
+            let label = short(depth);
+            _ = write!(out, "<text x=\"{at:.1}\" y=\"{}\" ", y1 + 20.0);
+            _ = writeln!(out, "text-anchor=\"middle\">{label}</text>");
+        }
+    }
+    _ = writeln!(out, "<line class=\"axis\" x1=\"{left}\" y1=\"{y1}\" x2=\"{x1}\" y2=\"{y1}\"/>");
+    for (i, Series { name, points }) in series.iter().enumerate() {
+        let colour = COLOURS[i % COLOURS.len()];
+        let path: Vec<_> = points.iter().map(|p| format!("{:.1},{:.1}", x(p.0), y(p.1))).collect();
+        let path = path.join(" ");
+        _ = writeln!(out, "<polyline class=\"line\" stroke=\"{colour}\" points=\"{path}\"/>");
+        for (depth, speed, deviation) in points {
+            let (cx, low, high) = (x(*depth), y(speed - deviation), y(speed + deviation));
+            _ = writeln!(
+                out,
+                "<line stroke=\"{colour}\" x1=\"{cx:.1}\" y1=\"{low:.1}\" x2=\"{cx:.1}\" \
+                 y2=\"{high:.1}\"/><circle fill=\"{colour}\" cx=\"{cx:.1}\" cy=\"{:.1}\" r=\"3.5\">\
+                 <title>{depth}: {speed:.2} ± {deviation:.2}</title></circle>",
+                y(*speed)
+            );
+        }
+        let at = top + 18.0 * i as f64;
+        _ = writeln!(
+            out,
+            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\
+             <text x=\"{:.1}\" y=\"{at:.1}\" font-size=\"11\">{}</text>",
+            x1 + 12.0,
+            at - 9.0,
+            x1 + 28.0,
+            escaped(name)
+        );
+    }
+}
+
+/// A round distance between grid lines, four to ten of them up to `most`.
+fn step(most: f64) -> f64 {
+    let unit = 10_f64.powf((most.max(1e-3) / 5.0).log10().floor());
+    let fit = |m: &f64| most / (m * unit) <= 7.0;
+    [1.0, 2.0, 5.0, 10.0].into_iter().find(fit).unwrap_or(10.0) * unit
+}
+
+/// A depth as people say it.
+fn short(depth: f64) -> String {
+    match depth as u64 {
+        n if n >= 1024 && n.is_multiple_of(1024) => format!("{}K", n / 1024),
+        n => n.to_string(),
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::{Test, row::tests::*};
+
+    #[test]
+    fn a_line_for_each_setting_and_no_point_for_invalid_rows() {
+        let at = |kind, depth, ms| row(Test { kind, depth }, setting(512), &[ms, ms]);
+        let mut rows = [
+            at(Kind::Generate(9), 4096, 200),
+            at(Kind::Generate(9), 0, 100),
+            at(Kind::Prompt(9), 0, 0),
+            at(Kind::Generate(9), 32768, 900),
+        ];
+        rows[3].trial.fault = Some("wrong".into());
+        let subject = Subject { model: "a<b & c".into(), ..Subject::default() };
+        let rows: Vec<_> = rows.iter().map(|row| (&subject, row)).collect();
+        let text = svg(&rows);
+        assert_eq!(text.matches("<polyline").count(), 1);
+        assert_eq!(text.matches("<circle").count(), 2);
+        assert!(text.contains("a&lt;b &amp; c") && text.contains(">4K<"), "{text}");
+        assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
+        assert!(!svg(&[]).contains("NaN"));
+    }
+
+    #[test]
+    fn grid_lines_are_round_and_few() {
+        for most in [0.0, 0.07, 1.0, 3.2, 49.0, 51.0, 700.0, 12_345.0] {
+            let lines = most / step(most);
+            assert!(lines <= 7.0, "{most}: {}", step(most));
+        }
+        assert_eq!(step(50.0), 10.0);
+    }
+}

@@ -1,0 +1,188 @@
+//! One test on one engine: warmed up, timed several times, its output checked each time.
+
+use super::{Kind, Load, Test, watch::Watch};
+use crate::{
+    Engine, Error, Result,
+    sequence::{Checkpoint, Sequence},
+};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::{
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+/// What one test gave.
+#[derive(Clone, Debug, Default)]
+pub struct Trial {
+    /// Each repetition that was timed.
+    pub runs: Vec<Run>,
+    /// The most probable token after the prompt, or after each step.
+    pub greedy: Vec<u32>,
+    /// Why the figures mean nothing.
+    pub fault: Option<String>,
+    /// What else went on.
+    pub load: Load,
+    /// Bytes of keys, values and pooled keys that a token read on average.
+    pub cache_bytes: u64,
+    /// Dispatches of a step of one token.
+    pub dispatches: Option<usize>,
+}
+
+/// One repetition.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Run {
+    /// Tokens that were processed.
+    pub tokens: u32,
+    /// From the start to the last token's choice on the host.
+    pub time: Duration,
+    /// Of that, encoding commands.
+    pub encode: Duration,
+    /// Of that, all the host did until steps were submitted, encoding included.
+    pub submit: Duration,
+    /// Of that, waiting for the device.
+    pub wait: Duration,
+}
+
+/// Runs `test` on `seq` from `start` on.
+pub(super) fn measure(
+    engine: &mut Engine,
+    seq: &mut Sequence,
+    start: &Checkpoint,
+    test: Test,
+    repetitions: u32,
+) -> Result<Trial> {
+    let tokens = tokens(engine.config().n_vocab, test.tokens());
+    let before = engine.attention_reads();
+    // Every shape is recorded and compiled here, and this is what the others have to say.
+    let reference = run(engine, seq, start, test, &tokens)?;
+    let reads = engine.attention_reads().since(&before);
+    let mut trial = Trial {
+        cache_bytes: (reads.kv_bytes + reads.pooled_bytes) / u64::from(test.tokens().max(1)),
+        dispatches: seq.dispatches_per_token(),
+        greedy: reference.greedy,
+        fault: reference.fault,
+        ..Trial::default()
+    };
+    let watch = Watch::start();
+    for _ in 0..repetitions {
+        if trial.fault.is_some() {
+            break;
+        }
+        let Outcome { run, greedy, fault } = run(engine, seq, start, test, &tokens)?;
+        trial.runs.push(run);
+        trial.fault = fault.or_else(|| differs(&trial.greedy, &greedy, "an untimed run"));
+    }
+    trial.load = watch.finish();
+    Ok(trial)
+}
+
+/// Where `found` first differs from `expected`, which `whose` gave.
+pub(super) fn differs(expected: &[u32], found: &[u32], whose: &str) -> Option<String> {
+    if expected == found {
+        return None;
+    }
+    let at = expected.iter().zip(found).take_while(|(a, b)| a == b).count();
+    Some(format!("token {at} differs from that of {whose}"))
+}
+
+/// Prompts that nobody wrote, always the same.
+pub(super) fn tokens(n_vocab: u32, count: u32) -> Vec<u32> {
+    let mut random = ChaCha8Rng::seed_from_u64(0);
+    (0..count).map(|_| random.random_range(0..n_vocab)).collect()
+}
+
+struct Outcome {
+    run: Run,
+    greedy: Vec<u32>,
+    fault: Option<String>,
+}
+
+fn run(
+    engine: &mut Engine,
+    seq: &mut Sequence,
+    start: &Checkpoint,
+    test: Test,
+    tokens: &[u32],
+) -> Result<Outcome> {
+    engine.restore(seq, start)?;
+    engine.gpu().finish()?;
+    let mut outcome = Outcome { run: Run::default(), greedy: Vec::new(), fault: None };
+    let encoded = engine.gpu().encoding();
+    let began = Instant::now();
+    let done = match test.kind {
+        Kind::Prompt(_) => prompt(engine, seq, tokens, &mut outcome),
+        Kind::Generate(n) => generate(engine, seq, tokens, n, &mut outcome),
+    };
+    outcome.run.time = began.elapsed();
+    outcome.run.encode = engine.gpu().encoding() - encoded;
+    outcome.run.tokens = (seq.tokens().len() - start.position()) as u32;
+    let done = done.and_then(|()| match engine.logits(seq)?.iter().all(|x| x.is_finite()) {
+        true => Ok(()),
+        false => Err(Error::Sampling("a logit is not finite".into())),
+    });
+    match done {
+        Ok(()) => {}
+        Err(Error::Sampling(fault)) => outcome.fault = Some(fault),
+        Err(other) => return Err(other),
+    }
+    Ok(outcome)
+}
+
+fn prompt(
+    engine: &mut Engine,
+    seq: &mut Sequence,
+    tokens: &[u32],
+    outcome: &mut Outcome,
+) -> Result<()> {
+    timed(&mut outcome.run.submit, || {
+        engine.prefill(seq, tokens, &mut |_| ControlFlow::Continue(()))
+    })?;
+    let token = timed(&mut outcome.run.wait, || engine.argmax(seq))?;
+    outcome.greedy.push(token);
+    Ok(())
+}
+
+fn generate(
+    engine: &mut Engine,
+    seq: &mut Sequence,
+    tokens: &[u32],
+    n: u32,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    let mut token = tokens.first().copied().unwrap_or_default();
+    for _ in 0..n {
+        timed(&mut outcome.run.submit, || engine.decode(seq, token))?;
+        token = timed(&mut outcome.run.wait, || engine.argmax(seq))?;
+        outcome.greedy.push(token);
+    }
+    Ok(())
+}
+
+/// Adds the time that `work` takes to `sum`.
+fn timed<T>(sum: &mut Duration, work: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let result = work();
+    *sum += start.elapsed();
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Known fault: speed was reported though the output was wrong.
+    #[test]
+    fn other_tokens_than_the_reference_are_a_fault() {
+        assert_eq!(differs(&[1, 2], &[1, 2], "x"), None);
+        assert_eq!(differs(&[1, 2], &[1, 3], "x").unwrap(), "token 1 differs from that of x");
+        assert!(differs(&[1, 2], &[1], "x").is_some());
+        assert!(differs(&[], &[1], "x").is_some());
+    }
+
+    #[test]
+    fn prompts_are_always_the_same_and_the_longer_begin_with_the_shorter() {
+        assert_eq!(tokens(100, 8), tokens(100, 16)[..8]);
+        assert!(tokens(3, 64).iter().all(|t| *t < 3));
+    }
+}

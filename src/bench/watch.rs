@@ -1,0 +1,147 @@
+//! What else the machine did during a measurement.
+
+use serde::Serialize;
+use std::{fs, time::Duration};
+
+/// More of the processors than this taken by others, and a row is marked.
+const CPU: f64 = 0.15;
+/// A GPU busier than this while this process asks nothing of it, likewise.
+const GPU: f64 = 0.05;
+
+/// How busy others were; none where the system does not tell, which is not the same as idle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Load {
+    /// Share of all processors' time that other processes took.
+    pub other_cpu: Option<f64>,
+    /// Share of the GPU's time that others took, just before.
+    pub other_gpu: Option<f64>,
+}
+
+impl Load {
+    /// The worse of both.
+    pub(super) fn worse(self, other: Self) -> Self {
+        let most = |a: Option<f64>, b: Option<f64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.max(b)),
+            (a, b) => a.or(b),
+        };
+        Self {
+            other_cpu: most(self.other_cpu, other.other_cpu),
+            other_gpu: most(self.other_gpu, other.other_gpu),
+        }
+    }
+
+    /// What disturbed a row, in words.
+    pub fn disturbance(&self) -> Option<String> {
+        let over = |share: Option<f64>, limit| share.filter(|share| *share > limit);
+        let parts = [("CPU", over(self.other_cpu, CPU)), ("GPU", over(self.other_gpu, GPU))];
+        let parts: Vec<_> = parts
+            .into_iter()
+            .filter_map(|(what, share)| Some(format!("{:.0} % of the {what}", share? * 100.0)))
+            .collect();
+        (!parts.is_empty()).then(|| format!("disturbed: others took {}", parts.join(" and ")))
+    }
+}
+
+/// A measurement that is going on.
+#[derive(Debug)]
+pub(super) struct Watch {
+    start: Option<Ticks>,
+    gpu: Option<f64>,
+}
+
+impl Watch {
+    /// Starts; this process must have nothing running on the GPU.
+    pub(super) fn start() -> Self {
+        Self { gpu: gpu_busy(), start: Ticks::now() }
+    }
+
+    pub(super) fn finish(self) -> Load {
+        let other_cpu = self.start.zip(Ticks::now()).and_then(|(start, end)| end.others(start));
+        Load { other_cpu, other_gpu: self.gpu }
+    }
+}
+
+/// Clock ticks since boot, of all processors together.
+#[derive(Clone, Copy, Debug)]
+struct Ticks {
+    all: u64,
+    busy: u64,
+    own: u64,
+}
+
+impl Ticks {
+    fn now() -> Option<Self> {
+        let read = |path| fs::read_to_string(path).ok();
+        Self::parse(&read("/proc/stat")?, &read("/proc/self/stat")?)
+    }
+
+    /// From `/proc/stat` and `/proc/self/stat`.
+    fn parse(machine: &str, own: &str) -> Option<Self> {
+        let line = machine.lines().next()?.strip_prefix("cpu ")?;
+        // user nice system idle iowait irq softirq steal; guests' time is in the first two.
+        let ticks: Vec<u64> =
+            line.split_whitespace().take(8).map_while(|n| n.parse().ok()).collect();
+        let all = ticks.iter().sum();
+        let idle: u64 = ticks.get(3..5)?.iter().sum();
+        // The name, in brackets, may hold spaces: the third field follows the last one.
+        let mut own = own.rsplit_once(')')?.1.split_whitespace().skip(11);
+        let mut next = || own.next()?.parse::<u64>().ok();
+        Some(Self { all, busy: all - idle, own: next()? + next()? })
+    }
+
+    /// Share of the time since `start` that others took; none where no time has passed.
+    fn others(self, start: Self) -> Option<f64> {
+        let passed = |part: fn(&Self) -> u64| part(&self).saturating_sub(part(&start));
+        let others = passed(|t| t.busy).saturating_sub(passed(|t| t.own));
+        let all = passed(|t| t.all);
+        (all > 0).then(|| (others as f64 / all as f64).min(1.0))
+    }
+}
+
+/// Least share of the busiest GPU in use over some moments, where amdgpu tells.
+fn gpu_busy() -> Option<f64> {
+    let cards = fs::read_dir("/sys/class/drm").ok()?.flatten();
+    let files = cards.map(|card| card.path().join("device/gpu_busy_percent"));
+    let files: Vec<_> = files.filter(|file| file.is_file()).collect();
+    let busy = || files.iter().filter_map(|f| fs::read_to_string(f).ok()?.trim().parse().ok());
+    let mut least: Option<f64> = None;
+    for _ in 0..if files.is_empty() { 0 } else { 5 } {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = busy().fold(0.0_f64, f64::max);
+        least = Some(least.map_or(now, |least| least.min(now)));
+    }
+    least.map(|percent| percent / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SELF: &str = "7 (a) b) S 1 1 1 0 -1 0 9 9 9 9 UTIME STIME 0 0 20 0";
+
+    fn at(user: u64, idle: u64, own: u64) -> Ticks {
+        let machine = format!("cpu  {user} 0 10 {idle} 5 0 0 1 99 0\ncpu0 1 1 1 1\n");
+        let own = SELF.replace("UTIME", &own.to_string()).replace("STIME", "2");
+        Ticks::parse(&machine, &own).unwrap()
+    }
+
+    #[test]
+    fn others_are_all_that_is_busy_but_this_process() {
+        let (start, end) = (at(100, 1000, 50), at(180, 1020, 100));
+        // 80 busy ticks of 100, 50 of them ours.
+        assert_eq!(end.others(start), Some(0.3));
+        assert_eq!(start.others(start), None);
+        assert!(Ticks::parse("cpu  1 2", SELF).is_none());
+        assert!(Ticks::parse("", "").is_none());
+    }
+
+    #[test]
+    fn a_busy_machine_is_named_and_an_unknown_one_is_not() {
+        let load = |cpu, gpu| Load { other_cpu: cpu, other_gpu: gpu };
+        assert_eq!(load(None, None).disturbance(), None);
+        assert_eq!(load(Some(0.14), Some(0.04)).disturbance(), None);
+        let both = load(Some(0.2), None).worse(load(Some(0.1), Some(0.5)));
+        let text = both.disturbance().unwrap();
+        assert_eq!(text, "disturbed: others took 20 % of the CPU and 50 % of the GPU");
+    }
+}

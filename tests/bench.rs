@@ -1,0 +1,106 @@
+//! `engine bench`: rows that can be trusted, and what makes them invalid.
+
+use std::{fs, path::Path, process::Command};
+
+use serde_json::Value;
+
+const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/tiny-llama.gguf");
+
+/// Exit status, stdout and stderr.
+fn bench(args: &[&str]) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_engine"));
+    let output = command.args(["bench", "-m", MODEL]).args(args).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+#[track_caller]
+fn rows(args: &[&str]) -> Vec<Value> {
+    let (status, stdout, stderr) = bench(&[args, &["-o", "json"]].concat());
+    assert_eq!(status, 0, "{stderr}");
+    serde_json::from_str(&stdout).unwrap()
+}
+
+/// Known fault: figures hung on the order of the rows.
+#[test]
+fn rows_say_the_same_in_any_order() {
+    let some = rows(&["-p", "9,5", "-n", "3", "-d", "0,7", "-r", "1"]);
+    let other = rows(&["-p", "5,9", "-n", "3", "-d", "7,0", "-r", "2"]);
+    assert_eq!((some.len(), other.len()), (6, 6));
+    for row in &some {
+        let twin = other.iter().find(|r| r["test"] == row["test"]).unwrap();
+        for field in ["greedy", "read_bytes_per_token", "dispatches_per_token", "samples_tokens"] {
+            let all = |v: &Value| match field {
+                "samples_tokens" => v[0].clone(),
+                _ => v.clone(),
+            };
+            assert_eq!(all(&row[field]), all(&twin[field]), "{} {field}", row["test"]);
+        }
+        assert!(row["avg_ts"].as_f64().unwrap() > 0.0, "{row}");
+        assert_eq!(row["stddev_ts"], 0.0);
+    }
+    let tg: Vec<_> = some.iter().filter(|row| row["n_gen"] == 3).collect();
+    let read = |row: &Value| row["read_bytes_per_token"].as_u64().unwrap();
+    assert!(read(tg[1]) > read(tg[0]), "deeper tokens read more");
+    assert!(tg[0]["share_of_copy"].as_f64().unwrap() > 0.0);
+}
+
+/// Known fault: speed was reported though the output was wrong.
+#[test]
+fn a_row_that_says_something_else_is_invalid_and_a_failure() {
+    let args = ["-p", "0", "-n", "4", "-r", "1"];
+    let mut stored = rows(&args);
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reference.json");
+    let file = path.to_str().unwrap();
+    fs::write(&path, serde_json::to_vec(&stored).unwrap()).unwrap();
+    let with = [&args[..], &["--reference", file]].concat();
+    assert_eq!(bench(&with).0, 0);
+    stored[0]["greedy"][2] = (stored[0]["greedy"][2].as_u64().unwrap() ^ 1).into();
+    fs::write(&path, serde_json::to_vec(&stored).unwrap()).unwrap();
+    let (status, stdout, stderr) = bench(&with);
+    assert_eq!(status, 1);
+    assert!(stdout.contains("| invalid |") && stdout.contains("INVALID: token 2"), "{stdout}");
+    assert!(stderr.contains("1 of 1 rows are invalid"), "{stderr}");
+    fs::write(&path, "{}").unwrap();
+    assert_eq!(bench(&with).0, 2);
+}
+
+#[test]
+fn settings_are_compared_and_drawn() {
+    let args = ["-p", "4", "-n", "2", "-r", "1", "-d", "0,40", "--synthetic-history"];
+    let compared = rows(&[&args[..], &["-ctk", "f16,f32"]].concat());
+    let kinds: Vec<_> = compared.iter().map(|row| row["type_k"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["f16", "f32"].repeat(4));
+    for row in &compared {
+        assert_eq!(row["comparison"].is_object(), row["type_k"] == "f32");
+        let visits = if row["type_k"] == "f16" { 2 } else { 1 };
+        assert_eq!(row["samples_ns"].as_array().unwrap().len(), visits);
+    }
+    let (status, svg, _) = bench(&[&args[..], &["-o", "svg"]].concat());
+    assert_eq!(status, 0);
+    assert_eq!(svg.matches("<circle").count(), 4);
+}
+
+#[test]
+fn wrong_usage_is_named() {
+    for (args, word) in [
+        (&["-p", "0", "-n", "0"][..], "nothing to measure"),
+        (&["-p", "9-1"], "9-1"),
+        (&["-r", "0"], "--repetitions"),
+        (&["-ub", "0"], "--ubatch-size"),
+        (&["-ctk", "q9"], "q9"),
+    ] {
+        let (status, stdout, stderr) = bench(args);
+        assert_eq!((status, stdout.as_str()), (2, ""), "{args:?}");
+        assert!(stderr.contains(word), "{stderr}");
+    }
+}
+
+/// A seed user's llama-bench line, but for the sizes.
+#[test]
+fn llama_bench_lines_work() {
+    let line = "-ngl 99 -fa 1 -b 8192 -p 0 -n 2 -d 16 -r 1";
+    let (status, stdout, stderr) = bench(&line.split(' ').collect::<Vec<_>>());
+    assert_eq!(status, 0, "{stderr}");
+    assert!(stdout.contains("| tg2 @ d16 |") && stdout.contains("n_batch"), "{stdout}");
+}

@@ -2,7 +2,7 @@
 
 use crate::{
     Result,
-    gpu::{Buf, Memory, Recording},
+    gpu::{Buf, Memory, MemoryKind, Recording},
     kv::{CacheOptions, KvSpan},
     model::{self, ModelConfig, SequenceState},
     ops::Tensor,
@@ -82,7 +82,17 @@ impl Sequence {
 
     /// Dispatches of the recorded one-token step, if there was one.
     pub fn dispatches_per_token(&self) -> Option<usize> {
+        Some(self.decoding()?.iter().map(Recording::dispatches).sum())
+    }
+
+    /// What the recorded one-token step binds, if there was one: op, kind and bytes of every
+    /// binding. Of experts all are bound and few are read.
+    pub fn bound_per_token(&self) -> Option<Vec<(&'static str, MemoryKind, u64)>> {
+        Some(self.decoding()?.iter().flat_map(Recording::bound).collect())
+    }
+
+    fn decoding(&self) -> Option<&[Recording]> {
         let step = self.recordings.iter().find(|(shape, _)| shape.n == 1)?;
-        Some(step.1.iter().map(Recording::dispatches).sum())
+        Some(step.1)
     }
 }

@@ -1,7 +1,18 @@
 //! `engine bench`: rows that can be trusted, and what makes them invalid.
 
-use std::{fs, path::Path, process::Command};
+mod common;
 
+use std::{collections::BTreeSet, fs, path::Path, process::Command};
+
+use common::expected::fixtures;
+use engine::{
+    Engine, EngineOptions, Gguf,
+    gpu::MemoryKind,
+    kv::{KvHost, KvType},
+    model::config::Ffn,
+    ngram::Storage,
+    plan,
+};
 use serde_json::Value;
 
 const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/tiny-llama.gguf");
@@ -103,4 +114,53 @@ fn llama_bench_lines_work() {
     let (status, stdout, stderr) = bench(&line.split(' ').collect::<Vec<_>>());
     assert_eq!(status, 0, "{stderr}");
     assert!(stdout.contains("| tg2 @ d16 |") && stdout.contains("n_batch"), "{stdout}");
+}
+
+/// Bytes read a token, as the bench reports them from the plan, beside what the recorded step
+/// really binds.
+#[test]
+fn a_token_reads_what_its_step_binds() {
+    for model in ["tiny-qwen35moe", "tiny-qwen35", "tiny-qwen4exp"] {
+        let gguf = Gguf::open(fixtures().join(format!("models/{model}.gguf"))).unwrap();
+        let options = EngineOptions { context: Some(64), ..EngineOptions::default() };
+        let mut engine = Engine::from_gguf(&gguf, &options, &mut |_, _| ()).unwrap();
+        let mut seq = engine.new_sequence().unwrap();
+        engine.decode(&mut seq, 1).unwrap();
+        let used = match engine.config().ffn {
+            Ffn::Moe { n_expert, n_used, .. } => f64::from(n_used) / f64::from(n_expert),
+            _ => 1.0,
+        };
+        let read = |(op, kind, bytes): (&str, MemoryKind, u64)| match kind {
+            MemoryKind::Weights if op.starts_with("expert_") => bytes as f64 * used,
+            // One row of many.
+            MemoryKind::Weights if op == "embed_rows" => 0.0,
+            MemoryKind::Weights => bytes as f64,
+            MemoryKind::State => 2.0 * bytes as f64,
+            _ => 0.0,
+        };
+        let bound = seq.bound_per_token().unwrap();
+        let counted: f64 = bound.iter().copied().map(read).sum();
+        let planned = planned(&gguf, &engine) as f64;
+        let ops: BTreeSet<_> = bound.iter().map(|(op, ..)| *op).collect();
+        let off = (counted / planned - 1.0).abs();
+        assert!(off < 0.05, "{model}: binds {counted}, reports {planned}; {ops:?}");
+    }
+}
+
+/// What the bench reports without keys and values.
+fn planned(gguf: &Gguf, engine: &Engine) -> u64 {
+    let model = plan::Model::of_file(gguf, "model").unwrap();
+    let choices = plan::Choices {
+        context: plan::Context::Trained,
+        sequences: 1,
+        cache_k: KvType::F16,
+        cache_v: KvType::F16,
+        kv_host: KvHost::Auto,
+        kv_staging: 32 << 20,
+        chunk: 64,
+        experts_host: 0,
+        ngram: Storage::Disk,
+        bandwidth: plan::Bandwidth::default(),
+    };
+    plan::fixed_reads(&model, &choices, engine.gpu().caps()).unwrap()
 }

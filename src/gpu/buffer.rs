@@ -119,6 +119,11 @@ impl Buf {
         self.0.size
     }
 
+    /// What it is for.
+    pub(super) fn kind(&self) -> MemoryKind {
+        self.0.kind
+    }
+
     /// The memory it lies in.
     pub fn heap(&self) -> Heap {
         self.0.heap

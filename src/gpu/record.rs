@@ -56,6 +56,8 @@ pub(super) struct Dispatch {
     pub(super) bind_group: wgpu::BindGroup,
     pub(super) params: u32,
     pub(super) grid: [u32; 3],
+    /// Kind and bytes of each binding.
+    bound: Vec<(MemoryKind, u64)>,
 }
 
 /// A finished list of commands, ready to be submitted any number of times.
@@ -71,6 +73,15 @@ impl Recording {
     /// Number of dispatches.
     pub fn dispatches(&self) -> usize {
         self.commands.iter().filter(|c| matches!(c, Command::Dispatch(_))).count()
+    }
+
+    /// What its dispatches bind: op, kind and bytes of every binding.
+    pub fn bound(&self) -> impl Iterator<Item = (&'static str, MemoryKind, u64)> {
+        let dispatches = self.commands.iter().filter_map(|c| match c {
+            Command::Dispatch(d) => Some(d),
+            Command::Copy { .. } => None,
+        });
+        dispatches.flat_map(|d| d.bound.iter().map(|(kind, bytes)| (d.op, *kind, *bytes)))
     }
 }
 
@@ -142,6 +153,7 @@ impl Recorder {
             bind_group,
             params,
             grid: dims,
+            bound: bindings.iter().map(|b| (b.buf.kind(), b.size)).collect(),
         }));
         Ok(())
     }

@@ -37,7 +37,7 @@
 //! | [`text`] | tokenizer, chat template, streaming decode, stop strings, replies taken apart |
 //! | [`sample`] | the sampler chain |
 //! | [`generate`] | generation of one sequence, as a state machine that others drive |
-//! | [`bench`] | how fast a model runs, checked and compared |
+//! | [`mod@bench`] | how fast a model runs, checked and compared |
 //! | [`selftest`] | whether a device computes correctly, op by op |
 //! | [`serve`] | HTTP server: routes, queue, slots that take turns on the engine's thread |
 //!

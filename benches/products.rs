@@ -58,7 +58,7 @@ impl Case {
         // Every field of every format is then a small number.
         let rows = vec![0x2b_u8; self.weight_bytes() as usize];
         let upload = |_| {
-            let source = Source { ty: self.ty, rows: &|_| &rows, factors: None };
+            let source = Source { ty: self.ty, rows: &|_| &rows, factors: None, used: &|_| () };
             Matrix::upload(gpu, Heap::Device, "w", [self.n_in, self.n_out, 1], source)
         };
         let different = (WORKING_SET / self.weight_bytes()).clamp(1, PRODUCTS.into());

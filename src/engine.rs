@@ -5,16 +5,18 @@ mod fit;
 mod options;
 mod step;
 mod synthetic;
+mod timing;
 
 pub use options::EngineOptions;
 
 use step::Head;
+use timing::Timing;
 
 use crate::{
     Error, Result,
     gguf::Gguf,
     gpu::{AdapterReport, Counters, Gpu, MemoryReport, Pace, Profile, Readback, Usage},
-    kv::{AttentionReads, CacheOptions, KvCounts, KvStats, Placement},
+    kv::{AttentionReads, CacheOptions, KvCounts, KvHost, KvStats, Placement, Resident, Seen},
     model::{
         Model, ModelConfig, Observer, Workspace,
         tensors::check_tensors,
@@ -49,7 +51,9 @@ pub struct Engine {
     context: u32,
     cache: CacheOptions,
     placement: Placement,
-    profile: Option<Profile>,
+    /// Bytes of the cache at a full context, as planned.
+    planned: Option<Resident>,
+    timing: Timing,
     counts: KvCounts,
     /// What host memory costs has been said.
     warned: bool,
@@ -92,12 +96,13 @@ impl Engine {
         let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
         let model = Model::load(&mut loader, &config)?;
         let ngram = config.ngram().map(|_| NgramTable::open(gguf, options.ngram)).transpose()?;
-        let context = match fitted {
-            Some((context, _)) => context,
+        let context = match &fitted {
+            Some(fitted) => fitted.context,
             None => options.context.unwrap_or_else(|| config.rope.reach(config.context_length)),
         };
         let ws = Workspace::new(&gpu, &config, options.chunk.clamp(1, context.max(1)), context)?;
-        Ok(Self {
+        ws.host_rows().into_iter().for_each(|rows| rows.clear(&gpu));
+        let mut engine = Self {
             last: Tensor::scratch(&gpu, "last hidden", 1, model.hidden(&ws).width)?,
             readback: gpu.readback(u64::from(config.n_vocab) * 4)?,
             rope: RopeTable::new(frequencies, magnitude),
@@ -106,13 +111,17 @@ impl Engine {
                 v: options.cache_v,
                 staging: options.kv_staging,
             },
-            placement: fitted.map(|(_, placement)| placement).unwrap_or_else(|| Placement {
-                wish: options.kv_host,
-                in_place: gpu.caps().host_buffers,
-                device: room(options.device_memory, gpu.memory().device),
-                host: room(options.host_memory, gpu.memory().host),
-            }),
-            profile: options.profile.then(Profile::default),
+            placement: match &fitted {
+                Some(fitted) => fitted.placement,
+                None => Placement {
+                    wish: options.kv_host,
+                    in_place: gpu.caps().host_buffers,
+                    device: room(options.memory.device, gpu.memory().device),
+                    host: room(options.memory.host, gpu.memory().host),
+                },
+            },
+            planned: fitted.as_ref().map(|fitted| fitted.resident),
+            timing: Timing::new(options, &config),
             counts: KvCounts::default(),
             warned: false,
             pace: Pace::default(),
@@ -125,7 +134,14 @@ impl Engine {
             template: template.map(Arc::new),
             sampling: PartialSampling::from_metadata(gguf.metadata())?,
             context,
-        })
+        };
+        match (fitted, options.kv_host) {
+            (Some(fitted), _) => engine.warn_of_tokens_on_host(fitted.host_tokens),
+            (None, KvHost::On) => engine.warn_of_tokens_on_host(context),
+            // A step will tell.
+            (None, _) => {}
+        }
+        Ok(engine)
     }
 
     /// The model's configuration.
@@ -180,7 +196,7 @@ impl Engine {
 
     /// Times by op so far, when measured.
     pub fn profile(&self) -> Option<&Profile> {
-        self.profile.as_ref()
+        self.timing.profile.as_ref()
     }
 
     /// What attention has read so far.
@@ -192,11 +208,17 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Device`] when the device has failed.
-    pub fn kv_stats(&self) -> Result<KvStats> {
+    pub fn kv_stats(&mut self) -> Result<KvStats> {
         let staging = self.ws.staging.as_ref();
         let copied = staging.map_or(Ok(0), |staging| staging.copied(&self.gpu))?;
-        let MemoryReport { device, host } = self.gpu.memory();
-        Ok(self.counts.report(copied, host.kv + host.index_raw, device.index_pooled))
+        let rows = self.ws.host_rows().map_or(Ok(Default::default()), |r| r.counts(&self.gpu))?;
+        Ok(self.counts.report(&Seen {
+            copied,
+            rows,
+            read_ns: self.timing.reads(&self.gpu)?,
+            resident: Resident::of(&self.gpu.memory()),
+            planned: self.planned,
+        }))
     }
 
     /// An empty sequence.
@@ -221,17 +243,17 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] when memory is short.
     pub fn checkpoint(&self, seq: &Sequence) -> Result<Checkpoint> {
-        Ok(Checkpoint { position: seq.tokens.len(), state: seq.state.checkpoint(&self.gpu)? })
+        Ok(seq.checkpoint(seq.state.checkpoint(&self.gpu)?))
     }
 
-    /// Takes `seq` back to `checkpoint`, which was taken of it and is not past its end.
+    /// Takes `seq` back to `checkpoint`, which was taken of it and before which nothing has changed.
     ///
     /// # Errors
-    /// [`Error::Context`] when the sequence is shorter than the checkpoint.
+    /// [`Error::Context`] when the checkpoint is of other tokens or of another sequence.
     pub fn restore(&self, seq: &mut Sequence, checkpoint: &Checkpoint) -> Result<()> {
-        if checkpoint.position > seq.tokens.len() {
+        if !seq.has(checkpoint) {
             return Err(Error::Context(format!(
-                "a checkpoint at {} cannot restore a sequence of {} tokens",
+                "a checkpoint at {} is not one of this sequence of {} tokens",
                 checkpoint.position,
                 seq.tokens.len()
             )));

@@ -7,7 +7,14 @@ use crate::{
     model::{self, ModelConfig, SequenceState},
     ops::Tensor,
 };
-use std::collections::HashMap;
+use std::{
+    collections::HashMap,
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+/// The number of the next sequence.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 /// The shape of a step: steps of the same shape share a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,6 +42,8 @@ pub struct Sequence {
     pub(crate) recordings: HashMap<StepShape, Vec<Recording>>,
     /// A step failed half-way: the state is neither before nor after it.
     pub(crate) broken: bool,
+    /// No other sequence has it.
+    number: u64,
 }
 
 /// A point of a sequence that it can go back to: recurrent state cannot be cut to a length.
@@ -42,6 +51,9 @@ pub struct Sequence {
 pub struct Checkpoint {
     pub(crate) position: usize,
     pub(crate) state: model::Checkpoint,
+    /// The sequence's number and its tokens: keys and values are not part of a checkpoint, so it
+    /// is one of these alone.
+    of: (u64, u64),
 }
 
 impl Checkpoint {
@@ -50,7 +62,7 @@ impl Checkpoint {
         self.position
     }
 
-    /// Device memory that it takes.
+    /// Memory that it takes.
     pub fn bytes(&self) -> u64 {
         self.state.bytes()
     }
@@ -65,14 +77,35 @@ impl Sequence {
             choice: crate::ops::argmax::buffer(gpu)?,
             recordings: HashMap::new(),
             broken: false,
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
         })
+    }
+
+    /// `state`, which was copied after all tokens so far.
+    pub(crate) fn checkpoint(&self, state: model::Checkpoint) -> Checkpoint {
+        let position = self.tokens.len();
+        Checkpoint { position, state, of: self.beginning(position) }
+    }
+
+    /// Whether `checkpoint` is one of this sequence, and the tokens before it are still there.
+    pub(crate) fn has(&self, checkpoint: &Checkpoint) -> bool {
+        let position = checkpoint.position;
+        position <= self.tokens.len() && self.beginning(position) == checkpoint.of
+    }
+
+    /// What tells its first `position` tokens from all others.
+    fn beginning(&self, position: usize) -> (u64, u64) {
+        let mut hash = DefaultHasher::new();
+        self.tokens[..position].hash(&mut hash);
+        (self.number, hash.finish())
     }
 
     /// A checkpoint after the first `position` tokens that nobody had to take: models without
     /// recurrent state can go back anywhere.
     pub fn checkpoint_at(&self, position: usize) -> Option<Checkpoint> {
         let state = self.state.checkpoint_of_nothing()?;
-        (position <= self.tokens.len()).then_some(Checkpoint { position, state })
+        let of = (position <= self.tokens.len()).then(|| self.beginning(position))?;
+        Some(Checkpoint { position, state, of })
     }
 
     /// All tokens so far.

@@ -113,7 +113,7 @@ fn host_device_and_mixed_placement_give_equal_bits() {
             assert!(stats.bytes_written_host >= tokens * stats.row_bytes);
             // Room for half of it on the device.
             let mut half = options(device.clone(), KvHost::Auto, chunk);
-            half.device_memory = Some(loaded + all.device.kv / 2);
+            half.memory.device = Some(loaded + all.device.kv / 2);
             let (mixed, memory, _) = answer(&mut self::open(model, half), ids);
             // One layer's one segment cannot be split.
             let split = memory.device.kv > 0 && memory.host.kv > 0;
@@ -151,7 +151,7 @@ fn no_room_ends_in_a_sentence_and_the_conversation_is_kept() {
     let used = answer(&mut engine, &ids).1.device;
     // Enough for the first segments only.
     let mut short = options(small_bindings_and_grids(), KvHost::Off, 64);
-    short.device_memory = Some(loaded + used.kv);
+    short.memory.device = Some(loaded + used.kv);
     let mut engine = open(model, short);
     let mut seq = engine.new_sequence().unwrap();
     engine.prefill(&mut seq, &ids, &mut |_| ControlFlow::Continue(())).unwrap();

@@ -11,7 +11,10 @@ use engine::{
     kv::{KvHost, KvType},
     model::{ModelConfig, tensors::expected_tensors},
     ngram::Storage,
-    plan::{Bandwidth, Choices, Context, HeapSize, Heaps, Model, Plan, Weights},
+    plan::{
+        Bandwidth, Checkpoints, Choices, Context, HeapSize, Heaps, MemoryLimits, Model, Plan,
+        Weights,
+    },
     quant::BlockType,
 };
 use std::{
@@ -35,6 +38,7 @@ fn choices(context: u32, kv_host: KvHost) -> Choices {
         chunk: 512,
         experts_host: 0,
         ngram: Storage::Disk,
+        checkpoints: Checkpoints::default(),
         bandwidth: Bandwidth::default(),
     }
 }
@@ -388,8 +392,11 @@ fn an_engine_is_loaded_by_its_plan() {
         let options = EngineOptions {
             context,
             kv_host,
-            device_memory: Some(device_memory),
-            host_memory: Some(8 * GIB),
+            memory: MemoryLimits {
+                device: Some(device_memory),
+                host: Some(8 * GIB),
+                reserve: None,
+            },
             fit: true,
             ..EngineOptions::default()
         };

@@ -14,6 +14,7 @@ use engine::{
     kv::{KvHost, KvType},
     model::{RopeOverride, ScalingKind},
     ngram::Storage,
+    plan::{Checkpoints, MemoryLimits},
     sample::PartialSampling,
 };
 
@@ -132,12 +133,8 @@ pub(crate) struct ModelArgs {
     /// Print the traffic of keys and values
     #[arg(long)]
     pub(crate) kv_stats: bool,
-    /// Bytes of device memory to use at most; with K, M or G behind the number, of 1024
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    device_memory: Option<u64>,
-    /// Bytes of host memory for the device to use in place at most, likewise
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    host_memory: Option<u64>,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// Layers, from the first, whose experts are in host memory, read in place by the device
     #[arg(long, alias = "n-cpu-moe", value_name = "N|all", default_value = "0")]
     #[arg(value_parser = parse_some_layers, env = "LLAMA_ARG_N_CPU_MOE")]
@@ -157,8 +154,8 @@ pub(crate) struct ModelArgs {
 }
 
 impl ModelArgs {
-    /// How the engine is to load the model, with room for so many sequences.
-    pub(crate) fn options(&self, sequences: u16) -> EngineOptions {
+    /// How the engine is to load the model, with room for so many sequences and checkpoints.
+    pub(crate) fn options(&self, sequences: u16, checkpoints: Checkpoints) -> EngineOptions {
         EngineOptions {
             device: DeviceOptions { select: self.device.device.clone(), ..Default::default() },
             context: (self.ctx_size > 0).then_some(self.ctx_size),
@@ -168,13 +165,40 @@ impl ModelArgs {
             cache_v: self.cache.types().1,
             kv_host: self.kv_host.into(),
             kv_staging: self.kv_staging,
-            device_memory: self.device_memory,
-            host_memory: self.host_memory,
+            memory: self.memory.limits(),
             experts_host: self.experts_host,
             fit: matches!(self.fit, Fit::On),
             profile: self.profile,
+            time_reads: self.kv_stats,
             rope: self.rope.changes(),
             ngram: self.ngram.into(),
+            checkpoints,
+        }
+    }
+}
+
+/// What memory there is to be used.
+#[derive(Args, Debug)]
+pub(crate) struct MemoryArgs {
+    /// Bytes of device memory to use at most; with K, M or G behind the number, of 1024 [default:
+    /// what the driver says there is]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    device_memory: Option<u64>,
+    /// Bytes of host memory for the device to use in place at most, likewise [default: what the
+    /// system says is free]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    host_memory: Option<u64>,
+    /// MiB of device memory to leave free [default: 512, or 3 % of it]
+    #[arg(long, value_name = "MIB", env = "LLAMA_ARG_FIT_TARGET")]
+    fit_target: Option<u32>,
+}
+
+impl MemoryArgs {
+    pub(crate) fn limits(&self) -> MemoryLimits {
+        MemoryLimits {
+            device: self.device_memory,
+            host: self.host_memory,
+            reserve: self.fit_target.map(|mib| u64::from(mib) << 20),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Args;
-use engine::{Error, Result};
+use engine::{Error, Result, plan::Checkpoints};
 use safetensors::{Dtype, tensor::TensorView};
 
 use super::{args::ModelArgs, output, progress, report, session};
@@ -83,7 +83,7 @@ impl Positions {
 /// Runs `engine logits`.
 pub(super) fn run(args: &LogitsArgs) -> Result<()> {
     let positions = args.positions.resolve(args.tokens.len())?;
-    let mut engine = session::load(&args.model, 1)?;
+    let mut engine = session::load(&args.model, &args.model.options(1, Checkpoints::default()))?;
     session::check_tokens(&engine, &args.tokens)?;
     let vocab = engine.config().n_vocab as usize;
     let mut sequence = engine.new_sequence()?;

@@ -4,12 +4,15 @@ use clap::Args;
 use engine::{
     Result, demo,
     gpu::{AdapterMemory, Caps, DeviceOptions, Gpu, Heap},
-    plan::{Bandwidth, Choices, Context, HeapSize, Heaps, Model, Plan, Weights},
+    plan::{
+        Bandwidth, Checkpoints, Choices, Context, HeapSize, Heaps, MemoryLimits, Model, Plan,
+        Weights,
+    },
 };
 
 use super::{
     args::{
-        CacheArgs, DeviceArgs, KvHostArg, NgramStorage, parse_bytes, parse_some_layers,
+        CacheArgs, DeviceArgs, KvHostArg, MemoryArgs, NgramStorage, parse_bytes, parse_some_layers,
         parse_staging,
     },
     output,
@@ -54,13 +57,14 @@ pub(super) struct PlanArgs {
     /// With a name: the type of the weights, or the size of the file [default: Q4_K_M]
     #[arg(long, value_name = "TYPE|BYTES", value_parser = parse_weights)]
     weights: Option<Weights>,
-    /// Bytes of device memory, of another machine say; with K, M or G behind the number, of 1024
-    /// [default: what this machine's device has]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    device_memory: Option<u64>,
-    /// Bytes of host memory, likewise
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    host_memory: Option<u64>,
+    /// Bytes for checkpoints of all sequences together, as for the server
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_bytes)]
+    checkpoint_memory: u64,
+    /// Most checkpoints of a sequence, likewise
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    ctx_checkpoints: u16,
+    #[command(flatten)]
+    memory: MemoryArgs,
     /// What the device reads from its own memory, in GB (10^9 bytes) a second [default: what this
     /// machine's does, measured]
     #[arg(long, value_name = "GB/S", value_parser = parse_rate)]
@@ -101,6 +105,10 @@ impl PlanArgs {
             chunk: self.ubatch_size,
             experts_host: self.experts_host,
             ngram: self.ngram.into(),
+            checkpoints: Checkpoints {
+                memory: self.checkpoint_memory,
+                count: self.ctx_checkpoints.into(),
+            },
             bandwidth,
         }
     }
@@ -123,18 +131,19 @@ impl PlanArgs {
 
     /// Whether another machine is meant: both its sizes are given, and no device of this one.
     fn is_elsewhere(&self) -> bool {
-        self.device_memory.is_some() && self.host_memory.is_some() && self.device.device.is_none()
+        let MemoryLimits { device, host, .. } = self.memory.limits();
+        device.is_some() && host.is_some() && self.device.device.is_none()
     }
 
     fn machine(&self) -> Result<(Caps, Heaps)> {
-        if let (true, Some(device), Some(host)) =
-            (self.is_elsewhere(), self.device_memory, self.host_memory)
+        let limits = self.memory.limits();
+        if let (true, Some(device), Some(host)) = (self.is_elsewhere(), limits.device, limits.host)
         {
-            let device = HeapSize::device(device, "given");
+            let device = HeapSize::device(device, "given").keeping(limits.reserve);
             return Ok((Caps::usual(), Heaps::apart(device, HeapSize::host(host, "given"))));
         }
         let adapter = AdapterMemory::find(self.device.device.as_deref())?;
-        let heaps = Heaps::of(&adapter, self.device_memory, self.host_memory)?;
+        let heaps = Heaps::of(&adapter, limits)?;
         Ok((adapter.caps, heaps))
     }
 }

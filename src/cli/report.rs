@@ -90,7 +90,9 @@ impl Timings {
 }
 
 impl<'a> Report<'a> {
-    pub(super) fn new(session: &'a Session, done: &'a Completion) -> Result<Self> {
+    pub(super) fn new(session: &'a mut Session, done: &'a Completion) -> Result<Self> {
+        let kv = session.engine.kv_stats()?;
+        let session = &*session;
         let reads = session.engine.attention_reads();
         let MemoryReport { device, host } = session.engine.memory();
         Ok(Self {
@@ -103,7 +105,7 @@ impl<'a> Report<'a> {
             timings: Timings::new(session.load, done),
             memory: Memory { device, host, process: HostMemory::now() },
             attention: Attention { reads, average_tokens: reads.average_tokens() },
-            kv: session.engine.kv_stats()?,
+            kv,
             paths: session.engine.paths(),
             device: session.engine.device().0,
         })
@@ -141,28 +143,40 @@ pub(super) fn summary(load: Duration, done: &Completion) -> String {
 pub(super) fn kv(stats: &KvStats) -> String {
     let KvStats { decode, prefill, .. } = stats;
     let ratio = prefill.ratio.map_or_else(String::new, |r| format!(", 1/{r:.1} of that"));
+    let time = decode
+        .gather_ms
+        .zip(decode.gb_per_s)
+        .map_or_else(String::new, |(ms, rate)| format!(" in {ms:.3} ms ({rate:.2} GB/s)"));
+    let planned = |bytes: Option<u64>| {
+        bytes.map_or_else(String::new, |bytes| format!(" (of {bytes} planned)"))
+    };
     format!(
-        "kv: {} tokens of {} bytes in {} attention layers; {} bytes of keys, values and index keys \
-         in host memory, {} of pooled keys on the device\n\
-         kv decode: {} steps, {:.1} tokens a layer on average, {} at most; {} bytes gathered, {} a \
-         step, and {} of pooled keys\n\
-         kv prefill: {} chunks, {} pieces copied; {} bytes read by queries one by one, {} copied \
-         from host memory and {} read in place{ratio}\n\
+        "kv: {} tokens of {} bytes in {} attention layers, {} of them sparse; {} bytes{} of keys, \
+         values and index keys in host memory, {}{} of pooled keys on the device\n\
+         kv decode: {} steps, {:.1} tokens a layer on average, {} at most; {} bytes gathered, {} of \
+         them from host memory, {} a step{time}, and {} of pooled keys\n\
+         kv prefill: {} chunks, {} pieces copied; {} bytes read by queries one by one, {} of them \
+         in host memory, {} copied from there and {} read in place{ratio}\n\
          kv: {} bytes written to host memory",
         stats.ctx_tokens,
         stats.row_bytes,
         stats.layers,
+        stats.layers_qsa,
         stats.host_resident,
+        planned(stats.host_planned),
         stats.device_pooled,
+        planned(stats.device_pooled_planned),
         decode.steps,
         decode.tokens_selected_avg,
         decode.tokens_selected_max,
         decode.bytes_gathered,
+        decode.bytes_gathered_host,
         decode.bytes_per_step,
         decode.pool_scan_bytes,
         prefill.chunks,
         prefill.segments,
         prefill.bytes_naive,
+        prefill.bytes_naive_host,
         prefill.bytes_streamed,
         prefill.bytes_in_place,
         stats.bytes_written_host,

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Read};
 use clap::Args;
 use engine::{
     Error, Result,
+    plan::Checkpoints,
     text::{Message, opens_thinking},
 };
 
@@ -75,26 +76,27 @@ fn start(args: &RunArgs, conversation: bool) -> Result<()> {
             return Err(Error::Usage("--tokens does not go with a conversation".into()));
         }
     };
-    let mut session = open(args)?;
+    // That of the turn before, and the one that takes its place.
+    let mut session = open(args, Checkpoints { memory: u64::MAX, count: 2 })?;
     let system = args.prompt.system_prompt.clone();
     chat::converse(&mut session, system, first, args.single_turn)?;
-    finish(args, &session)
+    finish(args, &mut session)
 }
 
 fn one_shot(args: &RunArgs, prompt: Prompt) -> Result<()> {
-    let mut session = open(args)?;
+    let mut session = open(args, Checkpoints::default())?;
     let (tokens, open) = encode(args, &session, prompt)?;
     let mut sequence = session.engine.new_sequence()?;
     let mut print = session.printer(open);
     let mut show = |text: &str| if args.json { Ok(()) } else { print(text) };
     let done = session.complete(&mut sequence, tokens, None, &mut show)?;
     if args.json {
-        output::json(&Report::new(&session, &done)?)?;
+        output::json(&Report::new(&mut session, &done)?)?;
     } else {
         output::result("\n")?;
         output::note(report::summary(session.load, &done));
     }
-    finish(args, &session)
+    finish(args, &mut session)
 }
 
 /// The prompt's tokens, and whether they leave thinking open.
@@ -120,13 +122,16 @@ fn encode(args: &RunArgs, session: &Session, prompt: Prompt) -> Result<(Vec<u32>
     Ok((session.encode(&rendered, false)?, opens_thinking(&rendered)))
 }
 
-fn open(args: &RunArgs) -> Result<Session> {
-    Session::open(&args.model, &args.sampling, &args.generate, &args.template, args.hide_thinking)
+fn open(args: &RunArgs, checkpoints: Checkpoints) -> Result<Session> {
+    let RunArgs { model, sampling, generate, template, hide_thinking, .. } = args;
+    let mut options = model.options(1, checkpoints);
+    options.time_reads |= args.json;
+    Session::open(model, sampling, generate, template, *hide_thinking, &options)
 }
 
 /// Prints the tables of `--profile` and `--kv-stats`.
-fn finish(args: &RunArgs, session: &Session) -> Result<()> {
-    let engine = &session.engine;
+fn finish(args: &RunArgs, session: &mut Session) -> Result<()> {
+    let engine = &mut session.engine;
     if let Some(profile) = engine.profile().filter(|_| args.model.profile) {
         output::note(report::profile(profile, engine.attention_reads()));
     }

@@ -5,6 +5,7 @@ use std::{fs, net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
 use clap::Args;
 use engine::{
     Error, Result,
+    plan::Checkpoints,
     serve::{self, CheckpointOptions, Loaded, ServeOptions},
 };
 
@@ -60,7 +61,8 @@ struct ServerArgs {
     /// Process every prompt from its start
     #[arg(long)]
     no_cache_prompt: bool,
-    /// Device memory for points to go on from when a prompt has changed, likewise
+    /// Host memory for points to go on from when a prompt has changed; with K, M or G behind the
+    /// number, of 1024
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes)]
     checkpoint_memory: u64,
     /// Most such points of a slot
@@ -105,7 +107,8 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
         output::note("anyone who can reach this machine may use the server: see --api-key");
     }
     let load = || {
-        let engine = session::load(&args.model, server.parallel)?;
+        let options = args.model.options(server.parallel, server.checkpoints());
+        let engine = session::load(&args.model, &options)?;
         let template = args.template.template(engine.tokenizer())?.map(Arc::new);
         let template = template.or_else(|| engine.template().cloned());
         let sampling = args.sampling.partial().or(engine.sampling().clone());
@@ -129,6 +132,11 @@ impl ServeArgs {
 }
 
 impl ServerArgs {
+    /// What is planned of memory for checkpoints.
+    fn checkpoints(&self) -> Checkpoints {
+        Checkpoints { memory: self.checkpoint_memory, count: self.ctx_checkpoints.into() }
+    }
+
     fn keys(&self) -> Result<Vec<String>> {
         let mut keys = self.api_key.clone();
         if let Some(path) = &self.api_key_file {

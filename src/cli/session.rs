@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use engine::{
-    Engine, Error, Gguf, Result, demo,
+    Engine, EngineOptions, Error, Gguf, Result, demo,
     generate::{FinishReason, GenerateOptions, Generation, Next},
     sample::{Sampler, SamplingParams},
     sequence::{Checkpoint, Sequence},
@@ -58,12 +58,13 @@ impl Session {
         generate: &GenerateArgs,
         template: &TemplateArgs,
         hide_thinking: bool,
+        options: &EngineOptions,
     ) -> Result<Self> {
         // A wrong flag must not cost the time of loading.
         sampling.partial().or_default().validate()?;
         interrupt::install();
         let started = Instant::now();
-        let engine = load(model, 1)?;
+        let engine = load(model, options)?;
         let sampling = sampling.partial().or(engine.sampling().clone()).or_default();
         output::note(format_args!("sampling: {sampling}"));
         Ok(Self {
@@ -223,8 +224,8 @@ pub(super) fn check_tokens(engine: &Engine, tokens: &[u32]) -> Result<()> {
     }
 }
 
-/// Loads the model with a progress bar, with room for so many sequences, and says where it runs.
-pub(super) fn load(args: &ModelArgs, sequences: u16) -> Result<Engine> {
+/// Loads the model with a progress bar, and says where it runs.
+pub(super) fn load(args: &ModelArgs, options: &EngineOptions) -> Result<Engine> {
     let gguf = match &args.model {
         Some(path) => Gguf::open(path)?,
         None => {
@@ -233,7 +234,7 @@ pub(super) fn load(args: &ModelArgs, sequences: u16) -> Result<Engine> {
         }
     };
     let bar = progress::loading();
-    let engine = Engine::from_gguf(&gguf, &args.options(sequences), &mut |done, total| {
+    let engine = Engine::from_gguf(&gguf, options, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     })?;

@@ -29,6 +29,7 @@ const SHORT: &[(&str, &str)] = &[
     ("-cmoe", "--experts-host=all"),
     ("--cpu-moe", "--experts-host=all"),
     ("-fit", "--fit"),
+    ("-fitt", "--fit-target"),
     ("-nkvo", "--kv-host=on"),
     ("--no-kv-offload", "--kv-host=on"),
 ];
@@ -50,7 +51,12 @@ const IGNORED: &[(&[&str], Value, &str)] = &[
         "attention always runs with online softmax",
     ),
     (&["-lm", "--load-mode"], Value::One, LOADING),
-    (&["--mmap", "--no-mmap", "--mlock"], Value::None, LOADING),
+    (&["--mmap", "--no-mmap"], Value::None, LOADING),
+    (
+        &["--mlock"],
+        Value::None,
+        "the model lies in buffers of the driver, which keeps them in memory",
+    ),
     (&["-t", "--threads", "-tb", "--threads-batch"], Value::One, NO_CPU),
     (
         &["-cb", "--cont-batching", "-nocb", "--no-cont-batching"],
@@ -87,7 +93,8 @@ const IGNORED: &[(&[&str], Value, &str)] = &[
     (&["-to", "--timeout"], Value::One, "a connection lasts as long as its client wants"),
 ];
 
-const LOADING: &str = "weights go straight from the mapped file to the device";
+const LOADING: &str =
+    "weights go to the device and the file's pages are let go of: no second copy stays in any mode";
 const NO_CPU: &str = "the CPU computes nothing";
 
 /// Flags whose promise cannot be kept: names and the answer.
@@ -292,6 +299,7 @@ mod tests {
     #[test]
     fn ignored_flags_go_with_their_values_and_one_notice_each() {
         let out = normalised("--numa distribute -t 8 --no-mmap -C 0xff -p hi").unwrap();
+        assert!(out.notices[2].contains("no second copy"), "{}", out.notices[2]);
         assert_eq!(out.args[2..], ["--prompt=hi"]);
         assert_eq!(out.notices.len(), 4);
         assert!(out.notices[0].starts_with("--numa is ignored: "), "{}", out.notices[0]);

@@ -4,11 +4,23 @@ use super::EngineOptions;
 use crate::{
     Result,
     gguf::Gguf,
-    gpu::Gpu,
-    kv::Placement,
+    gpu::{Gpu, MemoryReport},
+    kv::{Placement, Resident},
     model::ModelConfig,
     plan::{Bandwidth, Choices, Context, Heaps, Model, Plan},
 };
+
+/// What a plan says of the engine that is loaded by it.
+pub(super) struct Fitted {
+    /// Tokens of context.
+    pub(super) context: u32,
+    /// Where the cache goes.
+    pub(super) placement: Placement,
+    /// Bytes of the cache of full contexts.
+    pub(super) resident: Resident,
+    /// Tokens of a full context that are cached in host memory.
+    pub(super) host_tokens: u32,
+}
 
 /// A context that fits and where its cache goes; nothing where the system does not tell how much
 /// memory there is.
@@ -20,9 +32,8 @@ pub(super) fn fit(
     config: &ModelConfig,
     options: &EngineOptions,
     gpu: &Gpu,
-) -> Result<Option<(u32, Placement)>> {
-    let heaps = Heaps::of(gpu.adapter_memory(), options.device_memory, options.host_memory);
-    let heaps = match heaps {
+) -> Result<Option<Fitted>> {
+    let heaps = match Heaps::of(gpu.adapter_memory(), options.memory) {
         Ok(heaps) => heaps,
         Err(error) => {
             tracing::warn!("whether the model fits is not known: {error}");
@@ -43,6 +54,7 @@ pub(super) fn fit(
             chunk: options.chunk,
             experts_host: options.experts_host,
             ngram: options.ngram,
+            checkpoints: options.checkpoints,
             bandwidth: Bandwidth::default(),
         };
         Plan::new(&model, &choices, gpu.caps(), &heaps)
@@ -57,5 +69,8 @@ pub(super) fn fit(
         tracing::error!("\n{found}");
         return Err(error);
     }
-    Ok(Some((found.context, found.placement)))
+    let Plan { context, placement, memory: MemoryReport { device, host }, .. } = found;
+    let share = host.kv as f64 / (device.kv + host.kv).max(1) as f64;
+    let host_tokens = (share * f64::from(context)).round() as u32;
+    Ok(Some(Fitted { context, placement, resident: Resident::of(&found.memory), host_tokens }))
 }

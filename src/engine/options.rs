@@ -5,6 +5,7 @@ use crate::{
     kv::{KvHost, KvType, STAGING},
     model::RopeOverride,
     ngram::Storage,
+    plan::{Checkpoints, MemoryLimits},
 };
 
 /// How to load a model.
@@ -28,17 +29,19 @@ pub struct EngineOptions {
     /// Bytes of device memory through which prompts read keys and values of one layer that lie in
     /// host memory; small ones are for tests.
     pub kv_staging: u64,
-    /// Bytes of device memory to use at most.
-    pub device_memory: Option<u64>,
-    /// Bytes of host memory, read in place by the device, to use at most.
-    pub host_memory: Option<u64>,
+    /// What memory there is to be used.
+    pub memory: MemoryLimits,
     /// Layers, from the first, whose experts are in host memory, read in place.
     pub experts_host: u32,
     /// Refuse a model or a context that does not fit the memory there is, and shorten a context
     /// that nobody asked for.
     pub fit: bool,
+    /// Checkpoints that whoever drives the engine keeps, so that they are planned.
+    pub checkpoints: Checkpoints,
     /// Measure every op.
     pub profile: bool,
+    /// Measure how long decoding reads keys and values.
+    pub time_reads: bool,
     /// What to change about rotary embedding.
     pub rope: RopeOverride,
     /// Where the rows of an n-gram table are read from.
@@ -56,11 +59,12 @@ impl Default for EngineOptions {
             cache_v: KvType::F16,
             kv_host: KvHost::default(),
             kv_staging: STAGING,
-            device_memory: None,
-            host_memory: None,
+            memory: MemoryLimits::default(),
             experts_host: 0,
             fit: false,
+            checkpoints: Checkpoints::default(),
             profile: false,
+            time_reads: false,
             rope: RopeOverride::default(),
             ngram: Storage::default(),
         }

@@ -4,8 +4,8 @@ use super::Engine;
 use crate::{
     Result,
     gpu::{Recorder, Recording},
-    kv::{FEW, KvSpan, StepTaken, bus},
-    model::{Observer, workspace::Step},
+    kv::{CacheOptions, FEW, KvSpan, StepTaken, bus},
+    model::{Observer, config::LayerKind, workspace::Step},
     ngram::Pending,
     ops::argmax,
     sequence::{Sequence, StepShape},
@@ -141,7 +141,7 @@ impl Engine {
         let first = seq.tokens.len() as u32;
         let span = seq.state.reserve(&self.gpu, first, n, self.context, &self.placement)?;
         self.ws.stage(&self.gpu, &seq.state, (first, n), self.context)?;
-        self.warn_of_host_memory(seq);
+        self.warn_of_host_memory();
         let inputs = &self.ws.inputs;
         let positions: Vec<u32> = (first..first + n).collect();
         self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
@@ -155,15 +155,23 @@ impl Engine {
         Ok(span)
     }
 
-    /// Says once what it costs that keys and values are in host memory.
-    fn warn_of_host_memory(&mut self, seq: &Sequence) {
-        if self.warned || self.gpu.memory().host.kv == 0 {
-            return;
+    /// Says what it costs that keys and values are in host memory, if that was not planned.
+    fn warn_of_host_memory(&mut self) {
+        if !self.warned && self.gpu.memory().host.kv > 0 {
+            self.warn_of_tokens_on_host(self.context);
         }
+    }
+
+    /// Says what it costs that keys and values of so many tokens of a full context will be in host
+    /// memory.
+    pub(super) fn warn_of_tokens_on_host(&mut self, tokens: u32) {
         self.warned = true;
-        let dense = seq.state.attention().filter(|layer| layer.index.is_none());
-        let bytes = dense.map(|layer| layer.kv.bytes_per_token()).sum();
-        if let Some(text) = bus::warning(self.gpu.adapter().kind, bytes, self.context) {
+        let (config, CacheOptions { k, v, .. }) = (&self.config, self.cache);
+        let values = u64::from(config.n_kv) * u64::from(config.head_dim);
+        let dense = config.layers.iter().filter(|kind| **kind == LayerKind::Attention).count();
+        let token = dense as u64 * (k.bytes(values) + v.bytes(values));
+        let kind = self.gpu.adapter().kind;
+        if let Some(text) = bus::warning(kind, token, tokens, self.context) {
             tracing::warn!("{text}");
         }
     }
@@ -210,10 +218,12 @@ impl Engine {
 
     /// Steps of few tokens are short and go out at once, without a wait; others in parts.
     pub(super) fn submit(&mut self, recording: &Recording, n: u32) -> Result<()> {
-        match &mut self.profile {
-            Some(profile) => self.gpu.submit_profiled(recording, profile),
-            None if n <= FEW => self.gpu.submit(recording),
-            None => self.gpu.submit_paced(recording, &mut self.pace),
+        if self.timing.submit(&self.gpu, recording, n)? {
+            return Ok(());
+        }
+        match n <= FEW {
+            true => self.gpu.submit(recording),
+            false => self.gpu.submit_paced(recording, &mut self.pace),
         }
     }
 }

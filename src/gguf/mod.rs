@@ -22,7 +22,7 @@ pub use value::{Array, Value, ValueType};
 
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -164,12 +164,15 @@ impl Gguf {
         Ok((&part.path, origin))
     }
 
-    /// Lets go of the pages of a tensor's data that were read: they leave this process's resident
-    /// set at once, not only when memory is short. Reading them again takes them from the file.
-    pub fn release(&self, tensor: &TensorInfo) {
+    /// Lets go of the pages of some `bytes` of a tensor's data that were read: they leave this
+    /// process's resident set at once, not only when memory is short. Reading them again takes
+    /// them from the file. The system forgets them too if `uncache`: where the device's memory is
+    /// the system's, they are a second copy.
+    pub fn release(&self, tensor: &TensorInfo, bytes: Range<u64>, uncache: bool) {
         let Some(part) = self.parts.get(tensor.part) else { return };
-        if !self.data(tensor).is_empty() {
-            part.release(tensor.offset as usize, tensor.size as usize);
+        let size = bytes.end.min(tensor.size).saturating_sub(bytes.start);
+        if size > 0 && !self.data(tensor).is_empty() {
+            part.release(tensor.offset + bytes.start, size, uncache);
         }
     }
 
@@ -186,20 +189,36 @@ impl Gguf {
 
 impl Part {
     #[cfg(unix)]
-    fn release(&self, offset: usize, size: usize) {
+    fn release(&self, offset: u64, size: u64, uncache: bool) {
         use memmap2::UncheckedAdvice::DontNeed;
-        let Bytes::Map(_, map) = &self.bytes else { return };
+        let Bytes::Map(file, map) = &self.bytes else { return };
         // SAFETY: the map is read-only and backed by the file, so a page that is dropped reads
         // the same when it is touched again.
-        let advised = unsafe { map.unchecked_advise_range(DontNeed, offset, size) };
-        if let Err(error) = advised {
+        let advised =
+            unsafe { map.unchecked_advise_range(DontNeed, offset as usize, size as usize) };
+        // After that: the system keeps pages that are mapped.
+        let forgotten = if uncache { forget(file, offset, size) } else { Ok(()) };
+        if let Err(error) = advised.and(forgotten) {
             tracing::debug!("{}: pages stay resident: {error}", self.path.display());
         }
     }
 
     /// Other systems trim the resident set by themselves.
     #[cfg(not(unix))]
-    fn release(&self, _offset: usize, _size: usize) {}
+    fn release(&self, _offset: u64, _size: u64, _uncache: bool) {}
+}
+
+/// Drops whole pages of `file` from the system's cache.
+#[cfg(target_os = "linux")]
+fn forget(file: &File, offset: u64, size: u64) -> std::io::Result<()> {
+    use rustix::fs::{Advice, fadvise};
+    Ok(fadvise(file, offset, std::num::NonZeroU64::new(size), Advice::DontNeed)?)
+}
+
+/// There is no such call.
+#[cfg(all(unix, not(target_os = "linux")))]
+fn forget(_file: &File, _offset: u64, _size: u64) -> std::io::Result<()> {
+    Ok(())
 }
 
 /// The blocks of `tensor` among the bytes of its part.

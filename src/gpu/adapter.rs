@@ -19,6 +19,13 @@ pub enum AdapterKind {
     Software,
 }
 
+impl AdapterKind {
+    /// Whether the device's memory is the system's.
+    pub fn shares_memory(self) -> bool {
+        !matches!(self, Self::Discrete | Self::Virtual)
+    }
+}
+
 /// What an adapter is and can do.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdapterReport {
@@ -68,6 +75,9 @@ pub(super) fn enumerate() -> Vec<wgpu::Adapter> {
     instance.flags.remove(wgpu::InstanceFlags::VALIDATION_INDIRECT_CALL);
     // Drivers' validation layers are a matter of `VK_INSTANCE_LAYERS`, not of the build profile.
     instance.flags.remove(wgpu::InstanceFlags::VALIDATION | wgpu::InstanceFlags::DEBUG);
+    // What would exceed this share of a heap's budget is an error to act on, where the driver
+    // would swap or lose the device: as much stays free as plans leave of large heaps.
+    instance.memory_budget_thresholds.for_resource_creation = Some(97);
     let instance = wgpu::Instance::new(instance);
     pollster::block_on(instance.enumerate_adapters(wgpu::Backends::PRIMARY))
 }

@@ -12,6 +12,7 @@ mod memory;
 mod pace;
 mod profile;
 mod record;
+mod stopwatch;
 mod submit;
 
 pub use adapter::{AdapterKind, AdapterReport, adapters, choose};
@@ -24,4 +25,5 @@ pub use memory::{Ledger, Memory};
 pub use pace::Pace;
 pub use profile::{OpTime, Profile};
 pub use record::{Bind, Grid, Recorder, Recording};
+pub use stopwatch::{Lap, Stopwatch};
 pub use submit::Readback;

@@ -1,8 +1,7 @@
 //! Submission and read-back: the only place where the host waits for the device.
 
 use super::{
-    Buf, Gpu, MemoryKind, Profile, Recording,
-    profile::Clock,
+    Buf, Gpu, MemoryKind, Recording,
     record::{Command, Dispatch},
 };
 use crate::{Error, Result};
@@ -31,50 +30,6 @@ impl Gpu {
         let commands = encoder.finish();
         self.inner().count_encoding(start.elapsed());
         self.inner().queue.submit([commands]);
-        self.check()
-    }
-
-    /// Submits a recording with a timestamp after every dispatch, waits, and adds the times to
-    /// `profile` by op. Falls back to [`Gpu::submit`] and counts only where the adapter has no
-    /// timestamps.
-    ///
-    /// # Errors
-    /// [`Error::Device`] when the device has failed.
-    pub fn submit_profiled(&self, recording: &Recording, profile: &mut Profile) -> Result<()> {
-        let ops: Vec<&'static str> = recording
-            .commands
-            .iter()
-            .filter_map(|c| match c {
-                Command::Dispatch(d) => Some(d.op),
-                Command::Copy { .. } => None,
-            })
-            .collect();
-        if !self.caps().timestamps {
-            profile.count(&ops);
-            return self.submit(recording);
-        }
-        let mut clock = Clock::new(self, ops.len() as u32)?;
-        let mut encoder = self.inner().device.create_command_encoder(&Default::default());
-        let mut done = 0;
-        for run in runs(&recording.commands) {
-            if copy_run(&mut encoder, run) {
-                continue;
-            }
-            let mut pass = encoder.begin_compute_pass(&Default::default());
-            for command in run {
-                if let Command::Dispatch(d) = command {
-                    if done == 0 {
-                        clock.mark(&mut pass, 0);
-                    }
-                    dispatch(&mut pass, recording, d);
-                    done += 1;
-                    clock.mark(&mut pass, done);
-                }
-            }
-        }
-        clock.resolve(&mut encoder);
-        self.inner().queue.submit([encoder.finish()]);
-        profile.add(&ops, &clock.read(self)?);
         self.check()
     }
 
@@ -141,7 +96,7 @@ fn encode(encoder: &mut wgpu::CommandEncoder, recording: &Recording, part: &[Com
 }
 
 /// Encodes `run` if it is a copy.
-fn copy_run(encoder: &mut wgpu::CommandEncoder, run: &[Command]) -> bool {
+pub(super) fn copy_run(encoder: &mut wgpu::CommandEncoder, run: &[Command]) -> bool {
     let [Command::Copy { from, from_offset, to, to_offset, bytes }] = run else { return false };
     if let (Ok(from), Ok(to)) = (from.raw(), to.raw()) {
         encoder.copy_buffer_to_buffer(from, *from_offset, to, *to_offset, *bytes);
@@ -150,12 +105,12 @@ fn copy_run(encoder: &mut wgpu::CommandEncoder, run: &[Command]) -> bool {
 }
 
 /// Dispatches in a row share a pass; a copy stands alone.
-fn runs(commands: &[Command]) -> impl Iterator<Item = &[Command]> {
+pub(super) fn runs(commands: &[Command]) -> impl Iterator<Item = &[Command]> {
     let is_dispatch = |c: &Command| matches!(c, Command::Dispatch(_));
     commands.chunk_by(move |a, b| is_dispatch(a) && is_dispatch(b))
 }
 
-fn dispatch(pass: &mut wgpu::ComputePass<'_>, recording: &Recording, d: &Dispatch) {
+pub(super) fn dispatch(pass: &mut wgpu::ComputePass<'_>, recording: &Recording, d: &Dispatch) {
     pass.set_pipeline(&d.kernel.pipeline);
     pass.set_bind_group(0, &d.bind_group, &[]);
     pass.set_bind_group(1, &recording.params, &[d.params]);

@@ -15,5 +15,5 @@ pub use kv_type::KvType;
 pub use layer::{Cut, GRAIN, KvLayer, KvSegment, KvSpan, KvStep};
 pub use placement::{KvHost, Placement};
 pub use reads::AttentionReads;
-pub use stats::{DecodeTraffic, KvCounts, KvStats, PrefillTraffic, StepTaken};
+pub use stats::{DecodeTraffic, KvCounts, KvStats, PrefillTraffic, Resident, Seen, StepTaken};
 pub use stream::{CacheOptions, FEW, PAGE, Piece, STAGING, Staging};

@@ -3,7 +3,7 @@
 use super::config::{LayerKind, ModelConfig};
 use crate::{
     Result,
-    gpu::{Gpu, Memory, MemoryKind},
+    gpu::{Gpu, Heap, Memory, MemoryKind},
     kv::{CacheOptions, IndexLayer, KvCounts, KvLayer, KvSpan, Placement, StepTaken},
     ops::Tensor,
 };
@@ -46,12 +46,13 @@ pub struct SequenceState {
 }
 
 /// A copy of the part of fixed size of a sequence at one position. Together with the keys and
-/// values up to that position it is the whole state.
+/// values up to that position it is the whole state. It lies in host memory where the device
+/// reads that: it is seldom needed, and there may be many.
 #[derive(Debug)]
 pub struct Checkpoint(Vec<Tensor>);
 
 impl Checkpoint {
-    /// Device memory that it takes.
+    /// Memory that it takes.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|tensor| tensor.buf.size()).sum()
     }
@@ -65,10 +66,11 @@ impl SequenceState {
     pub fn new(gpu: &dyn Memory, config: &ModelConfig, cache: CacheOptions) -> Result<Self> {
         let CacheOptions { k, v, staging } = cache;
         let extra = config.qwen4exp.as_ref();
+        let tensor = |gpu, shape| state_tensor(gpu, Heap::Device, shape);
         let layer = |kind: &LayerKind| match (kind, &config.gdn) {
             (LayerKind::Recurrent, Some(g)) => Ok(LayerState::Recurrent(RecurrentState {
-                conv_tail: state_tensor(gpu, g.conv_kernel - 1, g.conv_dim())?,
-                s: state_tensor(gpu, g.n_v_heads * g.state_size, g.state_size)?,
+                conv_tail: tensor(gpu, [g.conv_kernel - 1, g.conv_dim()])?,
+                s: tensor(gpu, [g.n_v_heads * g.state_size, g.state_size])?,
             })),
             _ => {
                 let kv = KvLayer::new(gpu, config.n_kv, config.head_dim, k, v)?;
@@ -82,7 +84,7 @@ impl SequenceState {
         let layers = config.layers.iter().map(layer).collect::<Result<_>>()?;
         let ngram_tail = config
             .ngram()
-            .map(|g| state_tensor(gpu, g.tail(), config.n_streams() * config.n_embd))
+            .map(|g| tensor(gpu, [g.tail(), config.n_streams() * config.n_embd]))
             .transpose()?;
         Ok(Self { layers, ngram_tail })
     }
@@ -144,6 +146,11 @@ impl SequenceState {
         recurrent.flatten().chain(&self.ngram_tail)
     }
 
+    /// Bytes of it.
+    pub fn fixed_bytes(&self) -> u64 {
+        self.fixed().map(|tensor| tensor.buf.size()).sum()
+    }
+
     /// The checkpoint of any position, if there is nothing of fixed size to copy.
     pub fn checkpoint_of_nothing(&self) -> Option<Checkpoint> {
         self.fixed().next().is_none().then(|| Checkpoint(Vec::new()))
@@ -166,12 +173,21 @@ impl SequenceState {
     /// # Errors
     /// [`crate::Error::Device`] when memory is short.
     pub fn checkpoint(&self, gpu: &Gpu) -> Result<Checkpoint> {
-        let copy = |from: &Tensor| {
-            let to = state_tensor(gpu, from.rows, from.width)?;
+        let checkpoint = self.new_checkpoint(gpu)?;
+        for (from, to) in self.fixed().zip(&checkpoint.0) {
             gpu.copy(&from.buf, &to.buf);
-            Ok(to)
-        };
-        self.fixed().map(copy).collect::<Result<_>>().map(Checkpoint)
+        }
+        Ok(checkpoint)
+    }
+
+    /// Room for one.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`] when memory is short.
+    pub fn new_checkpoint(&self, gpu: &dyn Memory) -> Result<Checkpoint> {
+        let heap = if gpu.caps().host_buffers { Heap::Host } else { Heap::Device };
+        let room = |like: &Tensor| state_tensor(gpu, heap, [like.rows, like.width]);
+        self.fixed().map(room).collect::<Result<_>>().map(Checkpoint)
     }
 
     /// Puts the part of fixed size back to `checkpoint`, which was taken of this sequence. Index
@@ -199,7 +215,8 @@ impl SequenceState {
     }
 }
 
-fn state_tensor(gpu: &dyn Memory, rows: u32, width: u32) -> Result<Tensor> {
+fn state_tensor(gpu: &dyn Memory, heap: Heap, [rows, width]: [u32; 2]) -> Result<Tensor> {
     let bytes = u64::from(rows) * u64::from(width) * 4;
-    Ok(Tensor { buf: gpu.alloc("recurrent state", bytes, MemoryKind::State)?, rows, width })
+    let buf = gpu.alloc_in(heap, "recurrent state", bytes, MemoryKind::State)?;
+    Ok(Tensor { buf, rows, width })
 }

@@ -9,6 +9,7 @@ use crate::{
     ops::{Matrix, Source, Tensor, gated_product::GateUp},
     quant::{self, BlockType},
 };
+use std::ops::Range;
 
 /// Called with the bytes of weights that are on the device and the bytes in all.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
@@ -45,10 +46,12 @@ impl<'a> Loader<'a> {
     pub fn matrix(&mut self, name: &str) -> Result<Matrix> {
         let tensor = self.info(name)?;
         let [n_in, n_out, n_expert, _] = tensor.dims;
-        let rows = Rows { tensor, first: 0, rows: n_out }.by_expert(self.gguf);
+        let all = Rows { tensor, first: 0, rows: n_out };
+        let (rows, used) = (all.by_expert(self.gguf), self.release(all));
         let [n_in, n_out, n_expert] = [n_in, n_out, n_expert].map(|n| n as u32);
         let factors = factors(self.gguf, tensor)?;
-        let source = Source { ty: tensor.ty, rows: &|e| rows(e), factors: factors.as_deref() };
+        let source =
+            Source { ty: tensor.ty, rows: &|e| rows(e), factors: factors.as_deref(), used: &used };
         let (heap, shape) = (self.heap(name), [n_in, n_out, n_expert]);
         let matrix = Matrix::upload(self.gpu, heap, name, shape, source)?;
         self.loaded(tensor, tensor.size);
@@ -78,7 +81,7 @@ impl<'a> Loader<'a> {
         }
         let n_in = tensors.first().map_or(0, |t| t.dims[0]) as u32;
         let n_out = tensors.iter().map(|t| t.dims[1]).sum::<u64>() as u32;
-        let source = Source { ty, rows: &|_| &bytes, factors: None };
+        let source = Source { ty, rows: &|_| &bytes, factors: None, used: &|_| () };
         let label = names.join(" and ");
         Matrix::upload(self.gpu, Heap::Device, &label, [n_in, n_out, 1], source)
     }
@@ -184,22 +187,31 @@ impl<'a> Loader<'a> {
         let (gate_factors, up_factors) =
             (factors(self.gguf, gate.tensor)?, factors(self.gguf, up.tensor)?);
         let (gate_factors, up_factors) = (gate_factors.as_deref(), up_factors.as_deref());
+        let (gate_used, up_used) = (self.release(gate), self.release(up));
+        let (gate_ty, up_ty) = (gate.tensor.ty, up.tensor.ty);
         let both = GateUp::upload(
             self.gpu,
             self.heap(&gate.tensor.name),
             &gate.tensor.name,
             [n_in as u32, gate.rows as u32, n_expert as u32],
-            Source { ty: gate.tensor.ty, rows: &|e| gate_of(e), factors: gate_factors },
-            Source { ty: up.tensor.ty, rows: &|e| up_of(e), factors: up_factors },
+            Source { ty: gate_ty, rows: &|e| gate_of(e), factors: gate_factors, used: &gate_used },
+            Source { ty: up_ty, rows: &|e| up_of(e), factors: up_factors, used: &up_used },
         )?;
         self.loaded(gate.tensor, gate.bytes());
         self.loaded(up.tensor, up.bytes());
         Ok(both)
     }
 
+    /// Lets go of pages of rows that were read: a large tensor must not be resident as a whole.
+    fn release(&self, of: Rows<'a>) -> impl Fn(Range<u32>) + use<'a> {
+        let (gguf, uncache) = (self.gguf, self.gpu.adapter().kind.shares_memory());
+        move |rows| of.ranges(rows).for_each(|bytes| gguf.release(of.tensor, bytes, uncache))
+    }
+
     /// Counts `bytes` of `tensor`, which is not read again, and lets go of its pages.
     fn loaded(&mut self, tensor: &TensorInfo, bytes: u64) {
-        self.gguf.release(tensor);
+        let uncache = self.gpu.adapter().kind.shares_memory();
+        self.gguf.release(tensor, 0..tensor.size, uncache);
         self.done += bytes;
         (self.progress)(self.done, self.total);
     }
@@ -230,6 +242,18 @@ impl<'a> Rows<'a> {
 
     fn bytes(&self) -> u64 {
         self.row_bytes() * self.rows * self.tensor.dims[2]
+    }
+
+    /// Where in the tensor some rows are that are counted over all matrices.
+    fn ranges(self, rows: Range<u32>) -> impl Iterator<Item = Range<u64>> {
+        let (start, end) = (u64::from(rows.start), u64::from(rows.end));
+        (start / self.rows..end.div_ceil(self.rows)).map(move |expert| {
+            let own = |row: u64| row.saturating_sub(expert * self.rows).min(self.rows);
+            let at = |row: u64| {
+                (expert * self.tensor.dims[1] + self.first + own(row)) * self.row_bytes()
+            };
+            at(start)..at(end)
+        })
     }
 
     /// The bytes of these rows in the file, by expert.

@@ -12,7 +12,7 @@ use crate::{
     kv::{FEW, KvLayer, KvSpan, Staging},
     ops::{
         Routing, Tensor, attention::AttentionScratch, experts::ExpertScratch,
-        gated_delta::GatedDeltaScratch, select_blocks::SelectScratch,
+        gated_delta::GatedDeltaScratch, host_rows::HostRows, select_blocks::SelectScratch,
         sparse_attention::GatherScratch, top_blocks::Selection,
     },
 };
@@ -301,6 +301,12 @@ impl Workspace {
             ffn,
         })
     }
+
+    /// What queries have read of host memory, where they choose what they read.
+    pub fn host_rows(&self) -> Option<&HostRows> {
+        self.indexer.as_ref().map(|space| &space.gathered.host_rows)
+    }
+
     /// Makes staging once a step of many tokens finds a cache in host memory, and writes to it
     /// what depends on the position of the step of `n` tokens from `first` on.
     ///

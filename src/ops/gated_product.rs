@@ -10,6 +10,7 @@ use crate::{
     gpu::{Gpu, Heap, Recorder},
     quant::BlockType,
 };
+use std::ops::Range;
 
 /// The gate and up projections of a gated FFN, or of a stack of experts. Where both are stored the
 /// same way, their rows alternate in one matrix, so that one product makes h.
@@ -49,11 +50,15 @@ impl GateUp {
         let row = |row: u32| {
             if row.is_multiple_of(2) { gate.row(row / 2, n_ff) } else { up.row(row / 2, n_ff) }
         };
+        let used = |rows: Range<u32>| {
+            (gate.used)(rows.start / 2..rows.end / 2);
+            (up.used)(rows.start / 2..rows.end / 2);
+        };
         Ok(Self(match Self::shapes([gate.ty, up.ty], n_in, n_ff, n_expert) {
-            Shapes::Merged(both) => Kind::Merged(both.upload(gpu, heap, label, &row)?),
+            Shapes::Merged(both) => Kind::Merged(both.upload(gpu, heap, label, &row, &used)?),
             Shapes::Apart(first, second) => Kind::Apart {
-                gate: first.upload(gpu, heap, label, &|row| gate.row(row, n_ff))?,
-                up: second.upload(gpu, heap, label, &|row| up.row(row, n_ff))?,
+                gate: first.upload(gpu, heap, label, &|row| gate.row(row, n_ff), gate.used)?,
+                up: second.upload(gpu, heap, label, &|row| up.row(row, n_ff), up.used)?,
             },
         }))
     }

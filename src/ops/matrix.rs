@@ -44,6 +44,8 @@ pub struct Source<'a> {
     pub rows: &'a dyn Fn(u32) -> &'a [u8],
     /// The factor of each expert's weights, where the format has one and it is not 1.
     pub factors: Option<&'a [f32]>,
+    /// Is told rows of the whole stack that are not read again.
+    pub used: &'a dyn Fn(Range<u32>),
 }
 
 /// A row of weights as in the file, and the factor of its matrix.
@@ -82,7 +84,7 @@ impl Matrix {
     ) -> Result<Self> {
         source.check(label, n_in, n_out, n_expert)?;
         let shape = Shape { ty: source.ty, n_in, n_out, n_expert, together: 1 };
-        shape.upload(gpu, heap, label, &|row| source.row(row, n_out))
+        shape.upload(gpu, heap, label, &|row| source.row(row, n_out), source.used)
     }
 
     /// Bytes that the device reads.
@@ -158,6 +160,7 @@ impl Shape {
         heap: Heap,
         label: &str,
         row: &dyn Fn(u32) -> Row<'a>,
+        used: &dyn Fn(Range<u32>),
     ) -> Result<Matrix> {
         let (planes, ranges) = self.parts(label, gpu.caps().max_binding)?;
         let Self { ty, n_in, n_out, n_expert, .. } = self;
@@ -165,7 +168,7 @@ impl Shape {
         let mut parts = Vec::new();
         for range in ranges {
             let (first_row, rows) = (range.start, range.len() as u32);
-            let buf = upload_part((gpu, heap), label, planes, row_blocks, range, row)?;
+            let buf = upload_part((gpu, heap), label, planes, row_blocks, range, row, used)?;
             parts.push(MatrixPart { buf, first_row, rows });
         }
         Ok(Matrix { ty, n_in, n_out, n_expert, parts, planes })
@@ -221,6 +224,7 @@ fn upload_part<'a>(
     row_blocks: u32,
     rows: Range<u32>,
     row: &dyn Fn(u32) -> Row<'a>,
+    used: &dyn Fn(Range<u32>),
 ) -> Result<Buf> {
     let (starts, size) = planes.offsets(rows.len() as u64 * u64::from(row_blocks));
     let buf = gpu.alloc_in(heap, label, size, MemoryKind::Weights)?;
@@ -233,10 +237,12 @@ fn upload_part<'a>(
     let mut piece = vec![Vec::new(); starts.len()];
     for first in rows.clone().step_by(piece_rows as usize) {
         piece.iter_mut().for_each(Vec::clear);
-        for r in first..rows.end.min(first + piece_rows) {
+        let of_piece = first..rows.end.min(first + piece_rows);
+        for r in of_piece.clone() {
             let Row { bytes, factor } = row(r);
             planes.append(bytes, factor, &mut piece);
         }
+        used(of_piece);
         let blocks_before = u64::from(first - rows.start) * u64::from(row_blocks);
         for ((bytes, start), block) in piece.iter_mut().zip(&starts).zip(planes.plane_bytes()) {
             bytes.resize(bytes.len().next_multiple_of(16), 0);
@@ -257,7 +263,7 @@ mod tests {
         let bytes = vec![0_u8; 1 << 16];
         let fails = |ty, n_in: u32, n_out: u32, length: usize, words: &[&str]| {
             let source = |_| &bytes[..length];
-            let source = Source { ty, rows: &source, factors: None };
+            let source = Source { ty, rows: &source, factors: None, used: &|_| () };
             let shape = [n_in, n_out, 1];
             let e = Matrix::upload(&t.gpu, Heap::Device, "blk.0.ffn_up", shape, source);
             let text = e.unwrap_err().to_string();

@@ -11,6 +11,7 @@ pub mod experts;
 pub mod gated_delta;
 pub mod gated_norm;
 pub mod gated_product;
+pub mod host_rows;
 pub mod hyper_inject;
 pub mod hyper_mix;
 pub mod index_scores;

@@ -10,6 +10,7 @@
 use super::{
     Tensor,
     attention::{self, AttentionScratch, Gate},
+    host_rows::{self, HostRows},
     top_blocks::Selection,
 };
 use crate::{
@@ -33,6 +34,8 @@ pub struct GatherScratch {
     /// u32: the last row's place.
     last: Buf,
     tokens: u32,
+    /// What queries have read of host memory.
+    pub host_rows: HostRows,
 }
 
 impl GatherScratch {
@@ -49,6 +52,7 @@ impl GatherScratch {
             v: alloc("gathered values", KvType::F32.bytes(values))?,
             last: alloc("gathered", 4)?,
             tokens,
+            host_rows: HostRows::new(gpu)?,
         })
     }
 }
@@ -92,6 +96,7 @@ pub fn record(
             shape.most()
         )));
     }
+    host_rows::record(rec, step, (selection, shape), &gathered.host_rows, n)?;
     if n > 1 {
         let selected = Some((selection, shape));
         return attention::record_seen(rec, q, gate, step, selected, scratch, out, n, scale);

@@ -1,9 +1,6 @@
 //! How much memory there is.
 
-use crate::{
-    Error, Result,
-    gpu::{AdapterKind, AdapterMemory},
-};
+use crate::{Error, Result, gpu::AdapterMemory};
 use std::fs;
 
 /// A heap to plan for.
@@ -28,10 +25,27 @@ impl HeapSize {
         Self { size, reserve: (2 << 30).max(size / 20), source: source.into() }
     }
 
+    /// The same with `reserve` bytes to leave free, if that is said.
+    #[must_use]
+    pub fn keeping(self, reserve: Option<u64>) -> Self {
+        Self { reserve: reserve.unwrap_or(self.reserve), ..self }
+    }
+
     /// What can be planned with.
     pub fn free(&self) -> u64 {
         self.size.saturating_sub(self.reserve)
     }
+}
+
+/// What a user says of memory, in bytes; the rest is found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Of the device, to use at most.
+    pub device: Option<u64>,
+    /// Of the host, for the device to use in place, likewise.
+    pub host: Option<u64>,
+    /// To leave free of the device's.
+    pub reserve: Option<u64>,
 }
 
 /// The two heaps of a machine.
@@ -57,7 +71,8 @@ impl Heaps {
     ///
     /// # Errors
     /// [`Error::Device`] when neither a size is given nor the adapter's is known.
-    pub fn of(adapter: &AdapterMemory, device: Option<u64>, host: Option<u64>) -> Result<Self> {
+    pub fn of(adapter: &AdapterMemory, limits: MemoryLimits) -> Result<Self> {
+        let MemoryLimits { device, host, reserve } = limits;
         let system = host_memory();
         let host = match (host, &system) {
             (Some(given), _) => HeapSize::host(given, "given"),
@@ -69,10 +84,9 @@ impl Heaps {
             }
         };
         if let Some(given) = device {
-            return Ok(Self::apart(HeapSize::device(given, "given"), host));
+            return Ok(Self::apart(HeapSize::device(given, "given").keeping(reserve), host));
         }
-        let is_shared =
-            !matches!(adapter.report.kind, AdapterKind::Discrete | AdapterKind::Virtual);
+        let is_shared = adapter.report.kind.shares_memory();
         let (bytes, source) = match adapter.device_bytes() {
             // Little or nothing of its own: the system's memory is the device's.
             found if is_shared && found.is_none_or(|(bytes, _)| bytes < SMALL) => {
@@ -86,7 +100,7 @@ impl Heaps {
                 )));
             }
         };
-        let mut heaps = Self::apart(HeapSize::device(bytes, &source), host);
+        let mut heaps = Self::apart(HeapSize::device(bytes, &source).keeping(reserve), host);
         if is_shared {
             // Drivers may not know what a carve-out takes or what others use.
             let all = heaps.host.free().saturating_add(adapter.carve_out);

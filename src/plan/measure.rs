@@ -1,6 +1,6 @@
 //! What the engine allocates besides weights, found by running its own code over a ledger.
 
-use super::{Choices, PerToken};
+use super::{Checkpoints, Choices, PerToken};
 use crate::{
     Result,
     gpu::{Caps, Ledger, Memory, MemoryReport, Usage},
@@ -26,6 +26,8 @@ const RECORDINGS: u64 = 2;
 pub(super) struct Measured {
     /// Bytes by heap and kind, without weights.
     pub(super) memory: MemoryReport,
+    /// Bytes of state among them that are checkpoints.
+    pub(super) checkpoints: u64,
     state: SequenceState,
     /// Tokens of a step.
     rows: u32,
@@ -58,6 +60,8 @@ pub(super) fn measure(
         }
         sequences.push(seq);
     }
+    let point = sequences.first().map(|seq| seq.state.new_checkpoint(&ledger)).transpose()?;
+    let checkpoint = point.map_or(0, |point| point.bytes());
     let a_layer = config.qwen4exp.as_ref().map_or(DISPATCHES, |_| DISPATCHES_OF_STREAMS);
     let dispatches = config.layers.len() as u64 * a_layer * sequences.len() as u64;
     let params = dispatches * RECORDINGS * SLOT;
@@ -65,13 +69,19 @@ pub(super) fn measure(
     let mut memory = ledger.memory();
     memory.device.staging += params + logits;
     memory.device.total += params + logits;
+    let Checkpoints { memory: most, count } = choices.checkpoints;
+    let count = u64::from(choices.sequences) * u64::from(count);
+    let checkpoints = checkpoint.saturating_mul(count).min(most);
+    let heap = if caps.host_buffers { &mut memory.host } else { &mut memory.device };
+    heap.state += checkpoints;
+    heap.total += checkpoints;
     let rows = ws.rows;
     drop(ws);
     let state = match sequences.pop() {
         Some(seq) => seq.state,
         None => SequenceState::new(&ledger, config, choices.cache())?,
     };
-    Ok(Measured { memory, state, rows })
+    Ok(Measured { memory, checkpoints, state, rows })
 }
 
 impl Measured {
@@ -85,6 +95,11 @@ impl Measured {
         let staging = layer.map(|layer| Staging::new(&ledger, &layer.kv, self.rows, context));
         let _staging = staging.transpose()?;
         Ok(ledger.memory().device)
+    }
+
+    /// Bytes of a sequence's state of fixed size.
+    pub(super) fn state_bytes(&self) -> u64 {
+        self.state.fixed_bytes()
     }
 
     /// What a token adds to a sequence; the heaps are not told apart yet.

@@ -13,7 +13,7 @@ mod reads;
 mod table;
 mod weights;
 
-pub use heaps::{HeapSize, Heaps};
+pub use heaps::{HeapSize, Heaps, MemoryLimits};
 pub use known::names;
 pub use mix::Weights;
 pub use model::{Model, PlannedTensor};
@@ -50,6 +50,8 @@ pub struct Choices {
     pub experts_host: u32,
     /// Where rows of an n-gram table are read from.
     pub ngram: Storage,
+    /// The checkpoints that are kept.
+    pub checkpoints: Checkpoints,
     /// What reading costs.
     pub bandwidth: Bandwidth,
 }
@@ -58,6 +60,15 @@ impl Choices {
     fn cache(&self) -> CacheOptions {
         CacheOptions { k: self.cache_k, v: self.cache_v, staging: self.kv_staging }
     }
+}
+
+/// Points of sequences that are kept to go back to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checkpoints {
+    /// Bytes for those of all sequences together.
+    pub memory: u64,
+    /// Most of one sequence.
+    pub count: u32,
 }
 
 /// How long a sequence is planned to be.
@@ -97,6 +108,9 @@ pub struct Plan {
     /// How much of the cache each heap has room for beside everything else.
     #[serde(skip)]
     pub placement: Placement,
+    /// What sequences and scratch take.
+    #[serde(skip)]
+    pub memory: MemoryReport,
 }
 
 /// What a token adds to the memory of its sequence, averaged over a block of tokens.
@@ -137,6 +151,8 @@ pub struct Bytes {
     pub index_pooled: u64,
     /// State of fixed size.
     pub recurrent: u64,
+    /// Copies of it to go back to.
+    pub checkpoints: u64,
     /// Activations, parameters of recordings, logits.
     pub workspace: u64,
     /// Through which keys and values of the host are streamed.
@@ -265,12 +281,13 @@ impl Planner<'_> {
         };
         let table = if choices.ngram == Storage::Ram { weights.table } else { 0 };
         let device = weights.device + measured.memory.device.total + streaming.total;
-        let host = weights.host + table + measured.memory.host.total;
+        let fixed = weights.host + table + measured.memory.host.state;
+        let host = fixed + measured.memory.host.kv + measured.memory.host.index_raw;
         let placement = Placement {
             wish: choices.kv_host,
             in_place: caps.host_buffers,
             device: room,
-            host: heaps.host.free().saturating_sub(weights.host + table),
+            host: heaps.host.free().saturating_sub(fixed),
         };
         let fits = heaps.fit(device, host);
         Ok(Outcome { measured, device, host, streaming, fits, placement })
@@ -328,7 +345,8 @@ impl Planner<'_> {
                 kv: both(|u| u.kv),
                 index_raw: both(|u| u.index_raw),
                 index_pooled: both(|u| u.index_pooled),
-                recurrent: both(|u| u.state),
+                recurrent: both(|u| u.state) - outcome.measured.checkpoints,
+                checkpoints: outcome.measured.checkpoints,
                 workspace: both(|u| u.scratch + u.staging) + outcome.streaming.scratch,
                 staging: outcome.streaming.staging,
                 reserve: heaps.device.reserve + heaps.host.reserve,
@@ -342,6 +360,7 @@ impl Planner<'_> {
             fits: outcome.fits,
             notes: self.notes(context, outcome),
             placement: outcome.placement,
+            memory: outcome.measured.memory,
         }
     }
 
@@ -357,7 +376,7 @@ impl Planner<'_> {
                 depth,
                 weights: [self.weights.read_device, self.weights.read_host],
                 // Read and written.
-                state: 2 * device.state / u64::from(self.choices.sequences),
+                state: 2 * measured.state_bytes(),
                 kv: [(kv as f64 * there) as u64, kv - (kv as f64 * there) as u64],
                 pooled,
             }

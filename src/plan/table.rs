@@ -20,6 +20,7 @@ impl fmt::Display for Plan {
             ("index keys of tokens", b.index_raw),
             ("index keys of blocks", b.index_pooled),
             ("recurrent state", b.recurrent),
+            ("checkpoints of it", b.checkpoints),
             ("workspace", b.workspace),
             ("staging", b.staging),
         ] {

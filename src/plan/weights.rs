@@ -9,6 +9,7 @@ use crate::{
     },
     ngram,
     ops::{gated_product::GateUp, matrix::Shape},
+    quant::BlockType,
 };
 
 /// Bytes of weights.
@@ -32,6 +33,8 @@ enum Form<'a> {
     Matrix,
     /// The same of two tensors together.
     Pair(&'a PlannedTensor),
+    /// The rows of two tensors in one matrix, in F32 where their types differ.
+    Stacked(&'a PlannedTensor),
     /// f32 values.
     Vector,
     /// Read from the file, row by row.
@@ -64,6 +67,7 @@ impl WeightBytes {
                 Form::Vector => (tensor.dims.iter().product::<u64>() * 4).next_multiple_of(16),
                 Form::Matrix => matrix(tensor, max_binding)?,
                 Form::Pair(up) => pair(tensor, up, max_binding)?,
+                Form::Stacked(second) => stacked(tensor, second, max_binding)?,
             };
             let bytes = (bytes as f64 * model.scale) as u64;
             let experts = is_experts(&tensor.name);
@@ -94,7 +98,8 @@ fn form<'a>(model: &'a Model, tensor: &PlannedTensor) -> Form<'a> {
         let name = name.contains(from).then(|| name.replace(from, to))?;
         model.tensors.iter().find(|t| t.name == name)
     };
-    if is_draft || name == "rope_freqs.weight" || other("ffn_up", "ffn_gate").is_some() {
+    let second = other("ffn_up", "ffn_gate").or(other("ssm_beta.weight", "ssm_alpha.weight"));
+    if is_draft || name == "rope_freqs.weight" || second.is_some() {
         Form::Nothing
     } else if name == ngram::TABLE {
         Form::Table
@@ -102,6 +107,8 @@ fn form<'a>(model: &'a Model, tensor: &PlannedTensor) -> Form<'a> {
         Form::Vector
     } else if let Some(up) = other("ffn_gate", "ffn_up") {
         Form::Pair(up)
+    } else if let Some(beta) = other("ssm_alpha.weight", "ssm_beta.weight") {
+        Form::Stacked(beta)
     } else {
         Form::Matrix
     }
@@ -128,4 +135,12 @@ fn pair(gate: &PlannedTensor, up: &PlannedTensor, max_binding: u64) -> Result<u6
     let [n_in, n_ff, n_expert, _] = gate.dims.map(|n| n as u32);
     let ty = [gate.ty, up.ty];
     GateUp::planned_bytes(&gate.name, ty, [n_in, n_ff, n_expert], max_binding)
+}
+
+fn stacked(first: &PlannedTensor, second: &PlannedTensor, max_binding: u64) -> Result<u64> {
+    // Factors, which the file may have for these types, are multiplied in.
+    let has_factor = first.ty.planes().is_some_and(|planes| planes.has_factor);
+    let ty = if first.ty == second.ty && !has_factor { first.ty } else { BlockType::F32 };
+    let (n_in, n_out) = (first.dims[0] as u32, (first.dims[1] + second.dims[1]) as u32);
+    Shape { ty, n_in, n_out, n_expert: 1, together: 1 }.bytes(&first.name, max_binding)
 }

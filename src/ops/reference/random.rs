@@ -48,6 +48,6 @@ impl Stored {
     pub(crate) fn with<T>(&self, upload: impl FnOnce(Source<'_>) -> T) -> T {
         let size = self.bytes.len() / self.experts;
         let rows = |e: u32| &self.bytes[e as usize * size..][..size];
-        upload(Source { ty: self.ty, rows: &rows, factors: self.factors.as_deref() })
+        upload(Source { ty: self.ty, rows: &rows, factors: self.factors.as_deref(), used: &|_| () })
     }
 }

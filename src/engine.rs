@@ -95,6 +95,7 @@ impl Engine {
         let factors = loader.optional_values("rope_freqs.weight")?;
         let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
         let model = Model::load(&mut loader, &config)?;
+        gguf.release_all(gpu.adapter().kind.shares_memory());
         let ngram = config.ngram().map(|_| NgramTable::open(gguf, options.ngram)).transpose()?;
         let context = match &fitted {
             Some(fitted) => fitted.context,
@@ -229,6 +230,11 @@ impl Engine {
         let seq = Sequence::new(&self.gpu, &self.config, self.cache)?;
         seq.state.clear(&self.gpu);
         Ok(seq)
+    }
+
+    /// Where segments of caches go from now on; those that are there stay.
+    pub fn place(&mut self, placement: Placement) {
+        self.placement = placement;
     }
 
     /// Empties `seq`; its buffers are kept.

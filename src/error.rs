@@ -32,6 +32,9 @@ pub enum Error {
     /// No usable adapter, or the device failed or lacks a limit.
     #[error("device: {0}")]
     Device(String),
+    /// Memory that is not there.
+    #[error("memory: {0}")]
+    Memory(String),
     /// A shader variant that is unknown or does not validate; names it.
     #[error("shader: {0}")]
     Shader(String),

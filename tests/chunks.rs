@@ -37,15 +37,17 @@ fn long_prompt(model: &str) -> Vec<u32> {
     expected.prompts.into_iter().max_by_key(|p| p.ids.len()).unwrap().ids
 }
 
+/// One engine a model: compiling its kernels takes longer than all that they do here.
 #[test]
 fn chunk_sizes_give_the_same_logits_at_every_position() {
     for model in MODELS {
         let ids = long_prompt(model);
         let every: Vec<usize> = (0..ids.len()).collect();
+        let mut engine = open(model, 512);
+        let mut seq = engine.new_sequence().unwrap();
         let mut all: Vec<Vec<Vec<f32>>> = Vec::new();
         for chunk in CHUNKS {
-            let mut engine = open(model, chunk);
-            let mut seq = engine.new_sequence().unwrap();
+            engine.clear(&mut seq);
             let mut rows = Vec::new();
             let mut sink = |_, logits| {
                 rows.push(logits);
@@ -62,29 +64,35 @@ fn chunk_sizes_give_the_same_logits_at_every_position() {
     }
 }
 
-/// For every length: one pass, all but the last token and a decode step, and token by token.
 #[test]
-fn every_length_from_1_to_130() {
+fn sequences_are_whole_however_they_came_about() {
     for model in MODELS {
-        let ids = &long_prompt(model)[..130];
-        let mut engine = open(model, 64);
-        let mut stepwise = engine.new_sequence().unwrap();
-        let (mut whole, mut split) =
-            (engine.new_sequence().unwrap(), engine.new_sequence().unwrap());
-        for n in 1..=ids.len() {
-            let at = format!("{model} length {n}");
-            engine.decode(&mut stepwise, ids[n - 1]).unwrap();
-            let reference = engine.logits(&stepwise).unwrap();
-            engine.clear(&mut whole);
-            prefill(&mut engine, &mut whole, &ids[..n]);
-            assert_same(&engine.logits(&whole).unwrap(), &reference, &at);
-            if n > 1 {
-                engine.clear(&mut split);
-                prefill(&mut engine, &mut split, &ids[..n - 1]);
-                engine.decode(&mut split, ids[n - 1]).unwrap();
-                assert_same(&engine.logits(&split).unwrap(), &reference, &at);
-            }
+        let (ids, mut engine) = (long_prompt(model), open(model, 64));
+        every_length_from_1_to_130(model, &mut engine, &ids[..130]);
+        a_restored_state_continues_identically(model, &mut engine, &ids);
+        sequences_side_by_side_do_not_touch_each_other(model, &mut engine, &ids);
+        a_cleared_sequence_is_as_good_as_new(model, &mut engine, &ids);
+    }
+}
+
+/// For every length: one pass, all but the last token and a decode step, and token by token.
+fn every_length_from_1_to_130(model: &str, engine: &mut Engine, ids: &[u32]) {
+    let [mut stepwise, mut whole] = [(); 2].map(|()| engine.new_sequence().unwrap());
+    let mut split = None::<Vec<f32>>;
+    for n in 1..=ids.len() {
+        let at = format!("{model} length {n}");
+        engine.decode(&mut stepwise, ids[n - 1]).unwrap();
+        let reference = engine.logits(&stepwise).unwrap();
+        if let Some(split) = split {
+            assert_same(&split, &reference, &at);
         }
+        engine.clear(&mut whole);
+        prefill(engine, &mut whole, &ids[..n]);
+        assert_same(&engine.logits(&whole).unwrap(), &reference, &at);
+        split = ids.get(n).map(|next| {
+            engine.decode(&mut whole, *next).unwrap();
+            engine.logits(&whole).unwrap()
+        });
     }
 }
 
@@ -117,76 +125,70 @@ fn generation_crosses_4096_positions() {
     assert_same(&engine.logits(&seq).unwrap(), &expected, "by a chunk");
 }
 
-#[test]
-fn a_restored_state_continues_identically() {
-    for model in MODELS {
-        let ids = long_prompt(model);
-        let mut engine = open(model, 32);
-        let mut seq = engine.new_sequence().unwrap();
-        prefill(&mut engine, &mut seq, &ids[..100]);
-        let checkpoint = engine.checkpoint(&seq).unwrap();
-        prefill(&mut engine, &mut seq, &ids[100..140]);
-        let first = engine.logits(&seq).unwrap();
-        engine.restore(&mut seq, &checkpoint).unwrap();
-        assert_eq!(seq.tokens(), &ids[..100]);
-        // Another continuation in between must leave no trace.
-        prefill(&mut engine, &mut seq, &ids[300..350]);
-        engine.restore(&mut seq, &checkpoint).unwrap();
-        prefill(&mut engine, &mut seq, &ids[100..140]);
-        assert_eq!(engine.logits(&seq).unwrap(), first, "{model}");
-    }
+fn a_restored_state_continues_identically(model: &str, engine: &mut Engine, ids: &[u32]) {
+    let mut seq = engine.new_sequence().unwrap();
+    prefill(engine, &mut seq, &ids[..100]);
+    let checkpoint = engine.checkpoint(&seq).unwrap();
+    prefill(engine, &mut seq, &ids[100..140]);
+    let first = engine.logits(&seq).unwrap();
+    engine.restore(&mut seq, &checkpoint).unwrap();
+    assert_eq!(seq.tokens(), &ids[..100]);
+    // Another continuation in between must leave no trace.
+    prefill(engine, &mut seq, &ids[300..350]);
+    engine.restore(&mut seq, &checkpoint).unwrap();
+    prefill(engine, &mut seq, &ids[100..140]);
+    assert_eq!(engine.logits(&seq).unwrap(), first, "{model}");
+    // Neither another sequence nor other tokens are what the checkpoint is of.
+    let mut other = engine.new_sequence().unwrap();
+    prefill(engine, &mut other, &ids[..140]);
+    assert!(engine.restore(&mut other, &checkpoint).is_err(), "{model}");
+    engine.clear(&mut seq);
+    prefill(engine, &mut seq, &ids[1..141]);
+    let error = engine.restore(&mut seq, &checkpoint).unwrap_err().to_string();
+    assert!(error.contains("a checkpoint at 100 is not one of this sequence"), "{error}");
+    assert_eq!(seq.tokens(), &ids[1..141]);
 }
 
-#[test]
-fn sequences_side_by_side_do_not_touch_each_other() {
-    for model in MODELS {
-        let ids = long_prompt(model);
-        let mut engine = open(model, 48);
-        let mut alone = Vec::new();
-        for start in [0, 150] {
-            let mut seq = engine.new_sequence().unwrap();
-            prefill(&mut engine, &mut seq, &ids[start..start + 60]);
-            for id in &ids[start + 60..start + 70] {
-                engine.decode(&mut seq, *id).unwrap();
-            }
-            alone.push(engine.logits(&seq).unwrap());
+fn sequences_side_by_side_do_not_touch_each_other(model: &str, engine: &mut Engine, ids: &[u32]) {
+    let mut alone = Vec::new();
+    for start in [0, 150] {
+        let mut seq = engine.new_sequence().unwrap();
+        prefill(engine, &mut seq, &ids[start..start + 80]);
+        for id in &ids[start + 80..start + 90] {
+            engine.decode(&mut seq, *id).unwrap();
         }
-        let mut pair = [engine.new_sequence().unwrap(), engine.new_sequence().unwrap()];
+        alone.push(engine.logits(&seq).unwrap());
+    }
+    let mut pair = [engine.new_sequence().unwrap(), engine.new_sequence().unwrap()];
+    for (seq, start) in pair.iter_mut().zip([0, 150]) {
+        prefill(engine, seq, &ids[start..start + 80]);
+    }
+    for i in 80..90 {
         for (seq, start) in pair.iter_mut().zip([0, 150]) {
-            prefill(&mut engine, seq, &ids[start..start + 60]);
+            engine.decode(seq, ids[start + i]).unwrap();
         }
-        for i in 60..70 {
-            for (seq, start) in pair.iter_mut().zip([0, 150]) {
-                engine.decode(seq, ids[start + i]).unwrap();
-            }
-        }
-        for (seq, alone) in pair.iter().zip(&alone) {
-            assert_eq!(&engine.logits(seq).unwrap(), alone, "{model}");
-        }
+    }
+    for (seq, alone) in pair.iter().zip(&alone) {
+        assert_eq!(&engine.logits(seq).unwrap(), alone, "{model}");
     }
 }
 
-#[test]
-fn a_cleared_sequence_is_as_good_as_new() {
-    for model in MODELS {
-        let ids = long_prompt(model);
-        let mut engine = open(model, 64);
-        let mut seq = engine.new_sequence().unwrap();
-        prefill(&mut engine, &mut seq, &ids[..90]);
-        let fresh = engine.logits(&seq).unwrap();
-        // A longer run, broken off in mid-prefill.
-        engine.clear(&mut seq);
-        let mut chunks = 0;
-        let mut stop = |_| {
-            chunks += 1;
-            if chunks == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        engine.prefill(&mut seq, &ids, &mut stop).unwrap();
-        assert_eq!(seq.tokens().len(), 128);
-        engine.clear(&mut seq);
-        prefill(&mut engine, &mut seq, &ids[..90]);
-        assert_eq!(engine.logits(&seq).unwrap(), fresh, "{model}");
-    }
+fn a_cleared_sequence_is_as_good_as_new(model: &str, engine: &mut Engine, ids: &[u32]) {
+    let mut seq = engine.new_sequence().unwrap();
+    prefill(engine, &mut seq, &ids[..90]);
+    let fresh = engine.logits(&seq).unwrap();
+    // A longer run, broken off in mid-prefill.
+    engine.clear(&mut seq);
+    let mut chunks = 0;
+    let mut stop = |_| {
+        chunks += 1;
+        if chunks == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    engine.prefill(&mut seq, ids, &mut stop).unwrap();
+    assert_eq!(seq.tokens().len(), 128);
+    engine.clear(&mut seq);
+    prefill(engine, &mut seq, &ids[..90]);
+    assert_eq!(engine.logits(&seq).unwrap(), fresh, "{model}");
 }
 
 /// Of a chunk whose logits nobody wants, the last layer only keeps its keys and values.

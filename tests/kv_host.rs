@@ -7,15 +7,21 @@ use common::{
     expected::{Expected, fixtures},
 };
 use engine::{
-    Engine, EngineOptions,
-    gpu::{DeviceOptions, MemoryReport},
+    Engine, EngineOptions, Error,
+    gpu::{AdapterKind, DeviceOptions, MemoryReport},
     kv::{
         FEW, KvHost, KvStats,
-        KvType::{F16, Q4_0, Q8_0},
+        KvType::{Q4_0, Q8_0},
+        Placement,
     },
     model::config::{LayerKind, ModelConfig},
 };
-use std::ops::ControlFlow;
+use std::{
+    io::{self, Write},
+    ops::ControlFlow,
+    sync::{Arc, Mutex},
+};
+use tracing_subscriber::fmt::MakeWriter;
 
 const MODELS: [&str; 3] = ["tiny-qwen4exp", "tiny-qwen35moe", "tiny-llama"];
 
@@ -48,8 +54,15 @@ fn streamed(config: &ModelConfig, n: usize, chunk: u32) -> u64 {
     (0..n).step_by(chunk as usize).map(rows).sum::<usize>() as u64
 }
 
-/// Logits after a prompt and after each of some decoded tokens; the memory and the traffic then.
-fn answer(engine: &mut Engine, ids: &[u32]) -> (Vec<Vec<f32>>, MemoryReport, KvStats) {
+/// What came of a prompt: logits after it and after each of some decoded tokens, the memory then,
+/// and the traffic with that of earlier ones.
+struct Answer {
+    logits: Vec<Vec<f32>>,
+    memory: MemoryReport,
+    stats: KvStats,
+}
+
+fn answer(engine: &mut Engine, ids: &[u32]) -> Answer {
     let mut seq = engine.new_sequence().unwrap();
     engine.prefill(&mut seq, ids, &mut |_| ControlFlow::Continue(())).unwrap();
     let mut logits = vec![engine.logits(&seq).unwrap()];
@@ -58,69 +71,79 @@ fn answer(engine: &mut Engine, ids: &[u32]) -> (Vec<Vec<f32>>, MemoryReport, KvS
         engine.decode(&mut seq, token).unwrap();
         logits.push(engine.logits(&seq).unwrap());
     }
-    (logits, engine.memory(), engine.kv_stats().unwrap())
+    Answer { logits, memory: engine.memory(), stats: engine.kv_stats().unwrap() }
+}
+
+/// One engine takes its caches to the device, to the host, and to both.
+fn compare_placements(model: &str, options: EngineOptions) {
+    let all = prompt(model);
+    // Steps of few tokens are many.
+    let ids = &all[..if options.chunk > FEW { all.len() } else { 300 }];
+    let one_segment = options.device.restrict.max_binding.is_none() || options.cache_k == Q8_0;
+    let mut engine = open(model, options);
+    let chunk = engine.chunk();
+    let place = |wish, device| Placement { wish, in_place: true, device, host: u64::MAX };
+    engine.place(place(KvHost::Off, u64::MAX));
+    let off = answer(&mut engine, ids);
+    assert_eq!(off.memory.host.total, 0);
+    let idle = &off.stats;
+    assert_eq!((idle.host_resident, idle.bytes_written_host), (0, 0));
+    assert_eq!((idle.prefill.bytes_streamed, idle.prefill.ratio), (0, None));
+    assert_eq!((idle.decode.bytes_gathered_host, idle.prefill.bytes_naive_host), (0, 0));
+    let kv = off.memory.device.kv;
+
+    engine.place(place(KvHost::On, 0));
+    let on = answer(&mut engine, ids);
+    let Answer { memory, stats, .. } = &on;
+    assert_eq!((memory.device.kv, memory.device.index_raw), (0, 0));
+    assert_eq!((memory.host.kv, memory.host.index_raw), (kv, off.memory.device.index_raw));
+    assert_eq!(memory.device.index_pooled, off.memory.device.index_pooled);
+    assert!(on.logits == off.logits, "{model}, chunks of {chunk}: the host");
+    // Every row once a chunk, unless no query reads any of its page.
+    let row = stats.row_bytes / u64::from(stats.layers);
+    let most = streamed(engine.config(), ids.len(), chunk) * row;
+    let moved = stats.prefill.bytes_streamed;
+    let sparse = model == "tiny-qwen4exp";
+    assert!(moved == most || (sparse && moved < most), "{moved} of {most}: {stats:?}");
+    // As much again as on the device, and all of it from the host.
+    assert_eq!(stats.prefill.bytes_naive, 2 * idle.prefill.bytes_naive);
+    assert_eq!(stats.prefill.bytes_naive_host, idle.prefill.bytes_naive);
+    assert_eq!(stats.decode.bytes_gathered_host, idle.decode.bytes_gathered);
+    assert_eq!(stats.host_resident, memory.host.kv + memory.host.index_raw);
+    let tokens = u64::from(stats.ctx_tokens);
+    assert!(stats.bytes_written_host >= tokens * stats.row_bytes);
+
+    engine.place(place(KvHost::Auto, (kv + off.memory.device.index_raw) / 2));
+    let mixed = answer(&mut engine, ids);
+    let memory = &mixed.memory;
+    // One layer's one segment cannot be split.
+    let split = memory.device.kv > 0 && memory.host.kv > 0;
+    assert!(split || (sparse && one_segment), "{memory:?}");
+    assert!(mixed.logits == off.logits, "{model}, chunks of {chunk}: mixed");
+    if split {
+        // Of what is attended to a part crosses the bus.
+        let decoded = mixed.stats.decode.bytes_gathered_host - stats.decode.bytes_gathered_host;
+        assert!((1..idle.decode.bytes_gathered).contains(&decoded), "{decoded}");
+        let naive = mixed.stats.prefill.bytes_naive_host - stats.prefill.bytes_naive_host;
+        assert!((1..idle.prefill.bytes_naive).contains(&naive), "{naive}");
+        assert_eq!((decoded % row, naive % row), (0, 0));
+    }
 }
 
 #[test]
 fn host_device_and_mixed_placement_give_equal_bits() {
+    // Small bindings cut the context into many segments.
+    let (one, many) = (poisoned, small_bindings_and_grids);
     for model in MODELS {
-        let prompt = prompt(model);
-        // Small bindings cut the context into many segments.
-        let (one, many) = (poisoned, small_bindings_and_grids);
-        for (device, chunk, types) in [
-            (one(), 64, [F16, F16]),
-            (many(), 127, [F16, F16]),
-            (many(), 3, [F16, F16]),
-            (one(), 512, [F16, F16]),
-            (many(), 90, [Q8_0, Q4_0]),
-        ] {
-            // It has heads of 16 values, which blocks are too large for.
-            if model == "tiny-llama" && types[0] == Q8_0 {
-                continue;
-            }
-            let options = |device, wish, chunk| EngineOptions {
-                cache_k: types[0],
-                cache_v: types[1],
-                ..options(device, wish, chunk)
-            };
-            // Steps of few tokens are many.
-            let ids = &prompt[..if chunk > FEW { prompt.len() } else { 300 }];
-            let open = |wish| open(model, options(device.clone(), wish, chunk));
-            let mut off = open(KvHost::Off);
-            let loaded = off.memory().device.total;
-            let chunk = off.chunk();
-            let (want, all, idle) = answer(&mut off, ids);
-            assert_eq!(all.host.total, 0);
-            assert_eq!((idle.host_resident, idle.bytes_written_host), (0, 0));
-            assert_eq!((idle.prefill.bytes_streamed, idle.prefill.ratio), (0, None));
-            let (on, memory, stats) = answer(&mut open(KvHost::On), ids);
-            assert_eq!((memory.device.kv, memory.device.index_raw), (0, 0));
-            assert_eq!(
-                (memory.host.kv, memory.host.index_raw),
-                (all.device.kv, all.device.index_raw)
-            );
-            assert_eq!(memory.device.index_pooled, all.device.index_pooled);
-            assert!(on == want, "{model}, chunks of {chunk}: the host");
-            // Every row once a chunk, unless no query reads any of its page.
-            let row = stats.row_bytes / u64::from(stats.layers);
-            let most = streamed(off.config(), ids.len(), chunk) * row;
-            let moved = stats.prefill.bytes_streamed;
-            let sparse = model == "tiny-qwen4exp";
-            assert!(moved == most || (sparse && moved < most), "{moved} of {most}: {stats:?}");
-            assert_eq!(stats.prefill.bytes_naive, idle.prefill.bytes_naive);
-            assert_eq!(stats.host_resident, memory.host.kv + memory.host.index_raw);
-            let tokens = u64::from(stats.ctx_tokens);
-            assert!(stats.bytes_written_host >= tokens * stats.row_bytes);
-            // Room for half of it on the device.
-            let mut half = options(device.clone(), KvHost::Auto, chunk);
-            half.memory.device = Some(loaded + all.device.kv / 2);
-            let (mixed, memory, _) = answer(&mut self::open(model, half), ids);
-            // One layer's one segment cannot be split.
-            let split = memory.device.kv > 0 && memory.host.kv > 0;
-            let one = device.restrict.max_binding.is_none() || types[0] == Q8_0;
-            assert!(split || (model == "tiny-qwen4exp" && one), "{memory:?}");
-            assert!(mixed == want, "{model}, chunks of {chunk}: mixed");
+        for (device, chunk) in [(one(), 64), (many(), 127), (many(), 3), (one(), 512)] {
+            compare_placements(model, options(device, KvHost::Auto, chunk));
         }
+    }
+    // The llama has heads of 16 values, which blocks are too large for.
+    for model in &MODELS[..2] {
+        let of_type =
+            EngineOptions { cache_k: Q8_0, cache_v: Q4_0, ..options(many(), KvHost::Auto, 90) };
+        compare_placements(model, of_type);
     }
 }
 
@@ -132,10 +155,11 @@ fn larger_staging_moves_the_same_bytes() {
             let options = EngineOptions { kv_staging, ..options(poisoned(), KvHost::On, 100) };
             answer(&mut open(model, options), &ids)
         });
-        assert!(tiny.2.prefill.segments > least.2.prefill.segments);
+        assert!(tiny.stats.prefill.segments > least.stats.prefill.segments);
         for other in [&least, &large] {
-            assert_eq!(tiny.2.prefill.bytes_streamed, other.2.prefill.bytes_streamed);
-            for (a, b) in tiny.0.iter().flatten().zip(other.0.iter().flatten()) {
+            let streamed = |answer: &Answer| answer.stats.prefill.bytes_streamed;
+            assert_eq!(streamed(&tiny), streamed(other));
+            for (a, b) in tiny.logits.iter().flatten().zip(other.logits.iter().flatten()) {
                 assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{model}: {a} and {b}");
             }
         }
@@ -147,22 +171,116 @@ fn no_room_ends_in_a_sentence_and_the_conversation_is_kept() {
     let ids: Vec<u32> = (1..40).collect();
     let model = "tiny-qwen35moe";
     let mut engine = open(model, options(small_bindings_and_grids(), KvHost::Off, 64));
-    let loaded = engine.memory().device.total;
-    let used = answer(&mut engine, &ids).1.device;
+    let kv = answer(&mut engine, &ids).memory.device.kv;
     // Enough for the first segments only.
-    let mut short = options(small_bindings_and_grids(), KvHost::Off, 64);
-    short.memory.device = Some(loaded + used.kv);
-    let mut engine = open(model, short);
+    let device = kv;
+    engine.place(Placement { wish: KvHost::Off, in_place: true, device, host: u64::MAX });
     let mut seq = engine.new_sequence().unwrap();
     engine.prefill(&mut seq, &ids, &mut |_| ControlFlow::Continue(())).unwrap();
-    let before = engine.logits(&seq).unwrap();
-    let many: Vec<u32> = (0..engine.context() - 64).map(|i| i % 90).collect();
-    let error = engine.prefill(&mut seq, &many, &mut |_| ControlFlow::Continue(())).unwrap_err();
+    // Token by token until there is no more room.
+    let error = loop {
+        assert!(seq.tokens().len() < engine.context() as usize);
+        let token = engine.argmax(&seq).unwrap();
+        if let Err(error) = engine.decode(&mut seq, token) {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Memory(_)), "{error}");
     assert!(error.to_string().contains("are left on the device"), "{error}");
-    let kept = seq.tokens().len();
-    assert!(kept >= ids.len());
-    if kept == ids.len() {
-        assert_eq!(engine.logits(&seq).unwrap(), before);
+    let (kept, before) = (seq.tokens().len(), engine.logits(&seq).unwrap());
+    // Nothing has moved, and with more room it goes on.
+    assert!(engine.decode(&mut seq, 1).is_err());
+    assert_eq!((seq.tokens().len(), engine.logits(&seq).unwrap()), (kept, before));
+    engine.place(Placement { wish: KvHost::Auto, in_place: true, device, host: u64::MAX });
+    engine.decode(&mut seq, 1).unwrap();
+    let after = engine.logits(&seq).unwrap();
+    assert!(engine.memory().host.kv > 0);
+    // As if there had been room all along.
+    let tokens = seq.tokens().to_vec();
+    engine.clear(&mut seq);
+    engine.prefill(&mut seq, &tokens, &mut |_| ControlFlow::Continue(())).unwrap();
+    for (a, b) in engine.logits(&seq).unwrap().iter().zip(&after) {
+        assert!((a - b).abs() < 0.02, "{a} {b}");
+    }
+}
+
+/// The driver has said there is more than there is.
+#[test]
+fn a_heap_that_is_smaller_than_it_was() {
+    let ids: Vec<u32> = (1..40).collect();
+    let model = "tiny-qwen35moe";
+    let roomy = open(model, options(poisoned(), KvHost::Off, 64));
+    let loaded = roomy.memory().device.total;
+    drop(roomy);
+    let with = |memory, wish| {
+        let mut device = poisoned();
+        device.restrict.memory = Some(memory);
+        let options = options(device, wish, 64);
+        let path = fixtures().join(format!("models/{model}.gguf"));
+        Engine::load(&path, &options, &mut |_, _| ())
+    };
+    let error = with(loaded / 2, KvHost::Auto).err().expect("half a model is none");
+    assert!(matches!(error, Error::Memory(_)) && error.exit_status() == 1, "{error}");
+    assert!(!error.to_string().contains('\n'), "{error}");
+    // Room for state and logits, none for keys and values.
+    let room = loaded + (1 << 20);
+    for wish in [KvHost::Off, KvHost::Auto] {
+        let mut engine = with(room, wish).unwrap();
+        let mut seq = engine.new_sequence().unwrap();
+        let more = &mut |_| ControlFlow::Continue(());
+        match (wish, engine.prefill(&mut seq, &ids, more)) {
+            (KvHost::Off, Err(error)) => {
+                assert!(matches!(error, Error::Memory(_)), "{error}");
+                assert!(error.to_string().contains("cannot have"), "{error}");
+                assert!(seq.tokens().is_empty());
+            }
+            (_, done) => {
+                done.unwrap();
+                assert!(engine.memory().host.kv > 0, "{:?}", engine.memory());
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_bus_costs_is_told_when_the_model_is_loaded() {
+    let said = |model: &str, wish| {
+        let mut device = poisoned();
+        device.restrict.kind = Some(AdapterKind::Discrete);
+        let said = Said::default();
+        let listener = tracing_subscriber::fmt().with_writer(said.clone()).finish();
+        tracing::subscriber::with_default(listener, || {
+            drop(open(model, options(device, wish, 64)));
+        });
+        String::from_utf8(said.0.lock().unwrap().clone()).unwrap()
+    };
+    let text = said("tiny-qwen35moe", KvHost::On);
+    // Two layers, two heads of 64 values of two bytes, keys and values.
+    assert!(text.contains("1024 bytes x 8192 tokens"), "{text}");
+    assert!(text.contains("ms for every 1024 tokens of depth"), "{text}");
+    assert!(!said("tiny-qwen35moe", KvHost::Off).contains("bus"));
+    assert!(!said("tiny-qwen4exp", KvHost::On).contains("bus"), "it reads few tokens");
+}
+
+/// What is logged.
+#[derive(Clone, Default)]
+struct Said(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Said {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Said {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
     }
 }
 

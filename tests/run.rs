@@ -263,6 +263,21 @@ fn the_traffic_of_keys_and_values_is_told() {
     let streamed = kv["prefill"]["bytes_streamed"].as_u64().unwrap();
     assert_eq!(streamed, 20 * row + 10 * row / layers * (layers - 1));
     assert_eq!(kv["host_resident"], report["memory"]["host"]["total"]);
+    // Every field of spec/kv-offload.md 6; times only where the device has timestamps.
+    let is_timed = report["device"]["features"].to_string().contains("timestamps-inside-passes");
+    let number = |value: &Value, keys: &[&str]| {
+        keys.iter().for_each(|key| assert!(value[key].is_number(), "{key}: {value}"));
+    };
+    number(kv, &["ctx_tokens", "layers_qsa", "row_bytes", "bytes_written_host"]);
+    number(kv, &["host_resident", "host_planned", "device_pooled", "device_pooled_planned"]);
+    let decode = ["steps", "tokens_selected_avg", "tokens_selected_max", "bytes_gathered"];
+    number(&kv["decode"], &decode);
+    number(&kv["decode"], &["bytes_gathered_host", "bytes_per_step", "pool_scan_bytes"]);
+    number(&kv["prefill"], &["chunks", "segments", "bytes_streamed", "bytes_naive", "ratio"]);
+    for key in ["gather_ms", "GB/s"] {
+        let found = kv["decode"][key].as_f64();
+        assert_eq!(found.is_some_and(|x| x > 0.0), is_timed, "{key}: {found:?}");
+    }
     let stderr = String::from_utf8(output.stderr).unwrap();
     assert!(stderr.contains("kv prefill: 3 chunks"), "{stderr}");
 }
@@ -363,4 +378,24 @@ fn a_context_past_the_trained_one_is_allowed_and_said() {
     assert!(!notes(&[]).contains("quality is unknown"));
     let stretched = ["--rope-scaling", "yarn", "--rope-scale", "1000", "-c", "1000000"];
     assert!(!notes(&stretched).contains("quality is unknown"));
+}
+
+/// Text before the end is printed, and the end is one sentence.
+#[test]
+fn a_cache_that_cannot_grow_ends_the_text_with_a_sentence() {
+    let ids = (1..=4090).map(|id| (id % 250).to_string()).collect::<Vec<_>>().join(",");
+    let fixed = ["run", "-m", MODEL, "--tokens", &ids, "--special", "-c", "100000", "--temp", "0"];
+    let fixed = [&fixed[..], &["--ignore-eos", "--fit", "off", "--kv-host", "off"]].concat();
+    let short = command(&fixed).args(["-n", "1", "--json"]).output().unwrap();
+    let short: Value = serde_json::from_slice(&short.stdout).unwrap();
+    let bytes = &short["memory"]["device"];
+    // The first segments and, beside them, some but not as much again.
+    let room = bytes["total"].as_u64().unwrap() + bytes["kv"].as_u64().unwrap() / 4;
+    let args = ["-n", "100", "--device-memory", &room.to_string()];
+    let output = command(&fixed).args(args).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    let last = stderr.lines().last().unwrap();
+    assert!(last.starts_with("error: memory: the context cannot grow"), "{last}");
+    assert!(!output.stdout.is_empty(), "the tokens before are printed");
 }

@@ -54,15 +54,18 @@ pub(super) fn converse(
                 Ok(()) => {}
                 // What one message has caused does not end the conversation, unless nobody is
                 // there to write another.
-                Err(error @ (Error::Context(_) | Error::Template(_) | Error::Sampling(_)))
-                    if terminal && !single =>
-                {
+                Err(error) if passes(&error) && terminal && !single => {
                     output::note(format_args!("error: {error}"));
                 }
                 Err(error) => return Err(error),
             },
         }
     }
+}
+
+/// Whether an error is of one message: the engine can take another.
+fn passes(error: &Error) -> bool {
+    matches!(error, Error::Context(_) | Error::Template(_) | Error::Sampling(_) | Error::Memory(_))
 }
 
 /// What the user typed.

@@ -176,6 +176,13 @@ impl Gguf {
         }
     }
 
+    /// [`Self::release`] of whole files: what lies between tensors as well.
+    pub fn release_all(&self, uncache: bool) {
+        for part in &self.parts {
+            part.release(0, part.bytes.len() as u64, uncache);
+        }
+    }
+
     /// The files, in part order.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         self.parts.iter().map(|part| part.path.as_path())

@@ -1,5 +1,7 @@
 //! What the opened device can do, gathered once. Ops choose variants by it.
 
+use super::AdapterKind;
+
 /// Capabilities and limits of the opened device.
 #[derive(Clone, Debug)]
 pub struct Caps {
@@ -49,6 +51,10 @@ pub struct Restrictions {
     pub max_binding: Option<u64>,
     /// A smaller limit for the workgroups of one dimension.
     pub max_workgroups: Option<u32>,
+    /// Bytes of device memory after which allocations fail, whatever the driver has said.
+    pub memory: Option<u64>,
+    /// Another type than that of the adapter.
+    pub kind: Option<AdapterKind>,
 }
 
 impl Restrictions {

@@ -50,6 +50,7 @@ pub(super) struct Inner {
     memory: AdapterMemory,
     reason: String,
     poison: bool,
+    most_memory: Option<u64>,
     pub(super) checked_shaders: bool,
     account: Arc<Account>,
     /// The first error the device reported outside any scope; later calls return it.
@@ -80,7 +81,8 @@ impl Gpu {
         let all = adapter::enumerate();
         let reports: Vec<_> = all.iter().enumerate().map(|(i, a)| adapter::report(i, a)).collect();
         let (index, reason) = super::choose(&reports, options.select.as_deref())?;
-        let (adapter, report) = (&all[index], reports[index].clone());
+        let (adapter, mut report) = (&all[index], reports[index].clone());
+        report.kind = options.restrict.kind.unwrap_or(report.kind);
         let features = options.restrict.features(adapter.features());
         let limits = options.restrict.limits(adapter.limits());
         let caps = options.restrict.caps(features, &limits);
@@ -88,6 +90,8 @@ impl Gpu {
             label: Some("engine"),
             required_features: features,
             required_limits: limits,
+            // Buffers share blocks, and what is free in these no plan counts: small blocks.
+            memory_hints: wgpu::MemoryHints::MemoryUsage,
             ..Default::default()
         });
         let (device, queue) = pollster::block_on(request)
@@ -120,6 +124,7 @@ impl Gpu {
             memory: AdapterMemory::of(adapter, report, caps),
             reason,
             poison: options.poison,
+            most_memory: options.restrict.memory,
             checked_shaders: options.checked_shaders,
             account: Arc::default(),
             failure,
@@ -238,11 +243,12 @@ impl Gpu {
             usage,
             mapped_at_creation: false,
         });
-        if pollster::block_on(out_of_memory.pop()).is_some() {
-            let MemoryReport { device, host } = self.memory();
-            return Err(Error::Device(format!(
-                "out of memory: {label} needs {size} bytes, {} are in use on the device and {} on \
-                 the host",
+        let is_short = pollster::block_on(out_of_memory.pop()).is_some();
+        let MemoryReport { device, host } = self.memory();
+        let is_over = |most| heap == Heap::Device && device.total + size > most;
+        if is_short || self.0.most_memory.is_some_and(is_over) {
+            return Err(Error::Memory(format!(
+                "{label} cannot have {size} bytes; {} are in use on the device and {} on the host",
                 device.total, host.total
             )));
         }

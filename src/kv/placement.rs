@@ -35,7 +35,7 @@ impl Placement {
     /// The heap for `bytes` more.
     ///
     /// # Errors
-    /// [`Error::Device`] when there is no room for them where they may go.
+    /// [`Error::Memory`] when there is no room for them where they may go.
     pub fn heap(&self, memory: &MemoryReport, bytes: u64) -> Result<Heap> {
         let used = |heap: Heap| match heap {
             Heap::Device => memory.device.kv + memory.device.index_raw,
@@ -57,7 +57,7 @@ impl Placement {
                     left(Heap::Host)
                 ),
             };
-            Error::Device(format!("the context cannot grow by {bytes} bytes of cache: {left}"))
+            Error::Memory(format!("the context cannot grow by {bytes} bytes of cache: {left}"))
         })
     }
 

@@ -217,7 +217,7 @@ impl Plan {
     /// The sentence for a plan that does not fit.
     ///
     /// # Errors
-    /// [`Error::Device`] that names the heaps and the longest context that fits.
+    /// [`Error::Memory`] that names the heaps and the longest context that fits.
     pub fn check(&self) -> Result<()> {
         if self.fits {
             return Ok(());
@@ -231,7 +231,7 @@ impl Plan {
             0 => "the model does not fit with any context".to_owned(),
             n => format!("a context of {n} would fit"),
         };
-        Err(Error::Device(format!(
+        Err(Error::Memory(format!(
             "{} with a context of {} does not fit: it needs {}; {other}",
             self.model,
             self.context,

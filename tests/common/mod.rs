@@ -5,3 +5,4 @@ pub(crate) mod devices;
 pub(crate) mod edited;
 pub(crate) mod expected;
 pub(crate) mod forward64;
+pub(crate) mod zeros;

@@ -223,8 +223,9 @@ fn planned(model: &Path) -> (u64, u64) {
     (plan["bytes"]["weights_device"].as_u64().unwrap(), heap(0) + heap(1))
 }
 
-/// What a process takes besides the plan (program, driver, compiled kernels) does not depend on
-/// the size of the model: it is what a small model of the same layers takes besides its plan.
+/// What a process takes besides the plan (program, driver, compiled kernels, what uploads leave in
+/// shared blocks, 150 MiB or so with Mesa's llvmpipe) does not depend on the size of the model: it
+/// is what a smaller model of the same layers takes besides its plan.
 fn check_resident(large: &Temporary, small: &Temporary) {
     let of = |file: &Temporary| {
         let mut conversation = Conversation::begin(file.path());
@@ -251,7 +252,7 @@ fn is_software() -> bool {
 #[test]
 fn resident_memory_is_that_of_the_plan() {
     if is_software() {
-        check_resident(&zeros::hybrid(24), &zeros::hybrid(4));
+        check_resident(&zeros::hybrid(40), &zeros::hybrid(16));
     }
 }
 
@@ -259,6 +260,6 @@ fn resident_memory_is_that_of_the_plan() {
 #[ignore = "2 GiB: LP_NUM_THREADS=2 cargo test --test memory -- --ignored --test-threads=1"]
 fn resident_memory_of_2_gib_is_that_of_the_plan() {
     if is_software() {
-        check_resident(&zeros::hybrid(160), &zeros::hybrid(4));
+        check_resident(&zeros::hybrid(160), &zeros::hybrid(16));
     }
 }

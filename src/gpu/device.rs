@@ -69,6 +69,10 @@ pub(super) struct Inner {
 /// Bytes of one kernel's parameters: the largest struct, and the alignment of its place.
 pub(super) const PARAM_SLOT: u64 = 256;
 
+/// Sizes of the blocks that small buffers share. What is free in them no plan counts, so they are
+/// small, and weights mostly have memory of their own.
+const BLOCK: std::ops::Range<u64> = 4 << 20..16 << 20;
+
 /// Uploads are staged until the queue has passed them: so many bytes, then a wait.
 const UPLOAD_PART: usize = 8 << 20;
 
@@ -90,8 +94,9 @@ impl Gpu {
             label: Some("engine"),
             required_features: features,
             required_limits: limits,
-            // Buffers share blocks, and what is free in these no plan counts: small blocks.
-            memory_hints: wgpu::MemoryHints::MemoryUsage,
+            memory_hints: wgpu::MemoryHints::Manual {
+                suballocated_device_memory_block_size: BLOCK,
+            },
             ..Default::default()
         });
         let (device, queue) = pollster::block_on(request)

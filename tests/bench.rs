@@ -160,6 +160,7 @@ fn planned(gguf: &Gguf, engine: &Engine) -> u64 {
         chunk: 64,
         experts_host: 0,
         ngram: Storage::Disk,
+        checkpoints: plan::Checkpoints::default(),
         bandwidth: plan::Bandwidth::default(),
     };
     plan::fixed_reads(&model, &choices, engine.gpu().caps()).unwrap()

@@ -104,6 +104,7 @@ fn fixed_reads(
         chunk: setting.ubatch.min(setting.batch),
         experts_host: options.engine.experts_host,
         ngram: options.engine.ngram,
+        checkpoints: options.engine.checkpoints,
         bandwidth: Bandwidth::default(),
     };
     plan::fixed_reads(model, &choices, gpu.caps())

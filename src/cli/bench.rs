@@ -13,7 +13,7 @@ use engine::{
 
 use super::{
     args::{
-        DeviceArgs, KvHostArg, NgramStorage, cache_types, parse_bytes, parse_layers,
+        DeviceArgs, KvHostArg, MemoryArgs, NgramStorage, cache_types, parse_layers,
         parse_some_layers,
     },
     output,
@@ -83,12 +83,8 @@ pub(super) struct BenchArgs {
     /// Where rows of an n-gram table are read from: the file, or memory that holds all of it
     #[arg(long, value_enum, default_value_t = NgramStorage::Disk, value_name = "WHERE")]
     ngram: NgramStorage,
-    /// Bytes of device memory to use at most; with K, M or G behind the number, of 1024
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    device_memory: Option<u64>,
-    /// Bytes of host memory for the device to use in place at most, likewise
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    host_memory: Option<u64>,
+    #[command(flatten)]
+    memory: MemoryArgs,
 }
 
 /// How rows are printed.
@@ -163,8 +159,7 @@ impl BenchArgs {
             synthetic_history: self.synthetic_history,
             engine: EngineOptions {
                 device: DeviceOptions { select: self.device.device.clone(), ..Default::default() },
-                device_memory: self.device_memory,
-                host_memory: self.host_memory,
+                memory: self.memory.limits(),
                 experts_host: self.experts_host,
                 ngram: self.ngram.into(),
                 fit: true,

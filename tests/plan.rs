@@ -305,13 +305,18 @@ fn tensors_of_different_types_in_one_matrix_are_counted_as_what_they_become() {
         let plan = Plan::new(model, &choices(4096, KvHost::Off), &Caps::usual(), &heaps);
         plan.unwrap().bytes.weights_device
     };
-    let alike = weights(&model);
-    let beta = model.tensors.iter_mut().find(|t| t.name == "blk.0.ssm_beta.weight").unwrap();
-    let values: u64 = 2 * beta.dims.iter().product::<u64>();
-    let before = values / 32 * 34;
-    (beta.ty == BlockType::Q8_0).then_some(()).expect("the mix quantises it");
-    beta.ty = BlockType::F16;
-    assert_eq!(weights(&model), alike - before + values * 4);
+    let mut of = |alpha, beta| {
+        for (name, ty) in [("alpha", alpha), ("beta", beta)] {
+            let name = format!("blk.0.ssm_{name}.weight");
+            model.tensors.iter_mut().find(|t| t.name == name).unwrap().ty = ty;
+        }
+        weights(&model)
+    };
+    let (alike, different) =
+        (of(BlockType::F16, BlockType::F16), of(BlockType::F16, BlockType::Bf16));
+    // 2048 inputs, 32 heads, twice: two bytes more each.
+    assert_eq!(different, alike + 2048 * 32 * 2 * 2);
+    assert_eq!(of(BlockType::F32, BlockType::F32), different);
 }
 
 #[test]

@@ -248,8 +248,7 @@ impl Plan {
 pub fn fixed_reads(model: &Model, choices: &Choices, caps: &Caps) -> Result<u64> {
     let weights = WeightBytes::of(model, choices.experts_host, caps.max_binding)?;
     let measured = measure(&model.config, choices, caps, GRAIN, (KvHost::Off, u64::MAX))?;
-    let state = measured.memory.device.state / u64::from(choices.sequences.max(1));
-    Ok(weights.read() + 2 * state)
+    Ok(weights.read() + 2 * measured.state_bytes())
 }
 
 /// Bytes in MiB with two decimals.

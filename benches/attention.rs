@@ -62,7 +62,7 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<[f64; 3]> {
     let wave: Vec<f32> = (0..n * width).map(|i| (f64::from(i) * 0.7).sin() as f32).collect();
     let q = Tensor::upload(gpu, "q", &wave, width, MemoryKind::Scratch)?;
     let out = Tensor::scratch(gpu, "out", n, width)?;
-    let scratch = AttentionScratch::new(gpu, N_HEAD, HEAD_DIM, n)?;
+    let scratch = AttentionScratch::new(gpu, N_HEAD, HEAD_DIM, n, 1)?;
     let mut rec = Recorder::new(gpu);
     let scale = 1.0 / (HEAD_DIM as f32).sqrt();
     attention::record(&mut rec, &q, None, step, &scratch, &out, n, scale)?;

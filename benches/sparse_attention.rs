@@ -66,8 +66,8 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
     let out = Tensor::scratch(gpu, "out", n, N_HEAD * HEAD_DIM)?;
     let selection = Selection::new(gpu, SHAPE, n)?;
     let select_scratch = select_blocks::SelectScratch::new(gpu, SHAPE, n, depth)?;
-    let scratch = AttentionScratch::new(gpu, N_HEAD, HEAD_DIM, n)?;
-    let gathered = GatherScratch::new(gpu, SHAPE, N_KV, HEAD_DIM)?;
+    let scratch = AttentionScratch::new(gpu, N_HEAD, HEAD_DIM, n, 1)?;
+    let gathered = GatherScratch::new(gpu, SHAPE, N_KV, HEAD_DIM, 1)?;
 
     let mut rec = Recorder::new(gpu);
     let step = IndexStep { layer: &index, positions, span };

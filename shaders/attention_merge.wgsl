@@ -12,7 +12,8 @@
 const WG: u32 = $WG;
 
 struct Params {
-    rows: u32,        // n * n_head
+    first: u32,       // of the (query, head)s
+    rows: u32,        // one past the last of them
     n_head: u32,
     head_dim: u32,
     splits: u32,
@@ -21,9 +22,9 @@ struct Params {
     gate_first: u32,
 }
 
-@group(0) @binding(0) var<storage, read> state: array<vec2<f32>>;  // [n][splits][n_head] (m, l)
-@group(0) @binding(1) var<storage, read> sums: array<f32>;         // [n][splits][n_head][head_dim]
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [n][n_head][head_dim]
+@group(0) @binding(0) var<storage, read> state: array<vec2<f32>>;  // [step's n][splits][n_head] (m, l)
+@group(0) @binding(1) var<storage, read> sums: array<f32>;         // [step's n][splits][n_head][head_dim]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [step's n][n_head][head_dim]
 #if gate
 @group(0) @binding(3) var<storage, read> gate: array<f32>;         // the same, strided
 #endif
@@ -35,7 +36,7 @@ fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let row = flat_workgroup(id, groups);
+    let row = p.first + flat_workgroup(id, groups);
     if row >= p.rows { return; }
     let token = row / p.n_head;
     let head = row % p.n_head;

@@ -17,20 +17,21 @@ const DILATION: u32 = $DILATION;
 const HISTORY: u32 = (TAPS - 1u) * DILATION;
 
 struct Params {
+    first: u32,  // row of the first token in x and u
     n: u32,
     channels: u32,
 }
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;              // [n][channels]
+@group(0) @binding(0) var<storage, read> x: array<f32>;              // [step's n][channels]
 @group(0) @binding(1) var<storage, read> w: array<f32>;              // [channels][taps]
 @group(0) @binding(2) var<storage, read_write> tail: array<f32>;     // [HISTORY][channels]
-@group(0) @binding(3) var<storage, read_write> u: array<f32>;        // [n][channels]
+@group(0) @binding(3) var<storage, read_write> u: array<f32>;        // [step's n][channels]
 @group(1) @binding(0) var<uniform> p: Params;
 
 // Row `t` of the tail followed by x.
 fn input(t: u32, channel: u32) -> f32 {
     if t < HISTORY { return tail[t * p.channels + channel]; }
-    return x[(t - HISTORY) * p.channels + channel];
+    return x[(p.first + t - HISTORY) * p.channels + channel];
 }
 
 @compute @workgroup_size(WG)
@@ -50,9 +51,9 @@ fn main(
             sum += w[channel * TAPS + j] * input(t + j * DILATION, channel);
         }
 #if add
-        u[t * p.channels + channel] += silu(sum);
+        u[(p.first + t) * p.channels + channel] += silu(sum);
 #else
-        u[t * p.channels + channel] = silu(sum);
+        u[(p.first + t) * p.channels + channel] = silu(sum);
 #endif
     }
     if first == 0u {

@@ -22,15 +22,16 @@ const PARTS: u32 = QUADS / FAN;
 
 struct Params {
     heads: Heads,
-    n: u32,
+    first: u32,  // row of the first token in u, gates and o
+    end: u32,    // one past that of the last
 }
 
-@group(0) @binding(0) var<storage, read> u: array<vec4<f32>>;              // [n][2 K d + V d]
-@group(0) @binding(1) var<storage, read> gates: array<f32>;                // [n][alpha V, beta V]
+@group(0) @binding(0) var<storage, read> u: array<vec4<f32>>;              // [step's n][2 K d + V d]
+@group(0) @binding(1) var<storage, read> gates: array<f32>;                // [step's n][alpha V, beta V]
 @group(0) @binding(2) var<storage, read> dt_bias: array<f32>;              // [V]
 @group(0) @binding(3) var<storage, read> ssm_a: array<f32>;                // [V]
 @group(0) @binding(4) var<storage, read_write> state: array<vec4<f32>>;    // [V][d_k][d_v]
-@group(0) @binding(5) var<storage, read_write> o: array<vec4<f32>>;        // [n][V d_v]
+@group(0) @binding(5) var<storage, read_write> o: array<vec4<f32>>;        // [step's n][V d_v]
 @group(1) @binding(0) var<uniform> p: Params;
 
 var<workgroup> partial: array<vec4<f32>, QUADS * SUMS>;
@@ -59,7 +60,7 @@ fn main(
     var s1 = state[place + QUADS];
     var s2 = state[place + 2u * QUADS];
     var s3 = state[place + 3u * QUADS];
-    for (var t = 0u; t < p.n; t++) {
+    for (var t = p.first; t < p.end; t++) {
         let q = u[q_start(t, head) + rows];
         let k = u[k_start(t, head) + rows];
         let v = u[v_start(t, head) + column];

@@ -5,7 +5,8 @@
 const WG: u32 = 64u;
 
 struct Params {
-    n: u32,
+    query: u32,    // the first
+    end: u32,      // one past the last
     shift: u32,    // log2 of the tokens a block
     most: u32,     // blocks a query selects
     first: u32,    // the range, whole blocks
@@ -13,8 +14,8 @@ struct Params {
     counter: u32,
 }
 
-@group(0) @binding(0) var<storage, read> positions: array<u32>;     // [n]
-@group(0) @binding(1) var<storage, read> blocks: array<u32>;        // [n][most] ascending
+@group(0) @binding(0) var<storage, read> positions: array<u32>;     // [step's n]
+@group(0) @binding(1) var<storage, read> blocks: array<u32>;        // [step's n][most] ascending
 @group(0) @binding(2) var<storage, read_write> counts: array<u32>;  // [counter][2], low word first
 @group(1) @binding(0) var<uniform> p: Params;
 
@@ -27,7 +28,7 @@ fn main(@builtin(local_invocation_index) lane: u32) {
     if lane == 0u { atomicStore(&sum, 0u); }
     workgroupBarrier();
     var rows = 0u;
-    for (var query = lane; query < p.n; query += WG) {
+    for (var query = p.query + lane; query < p.end; query += WG) {
         rows += listed_before(query, p.first + p.tokens) - listed_before(query, p.first);
     }
     atomicAdd(&sum, rows);

@@ -12,6 +12,7 @@ const EIGHTS: u32 = D / 8u;
 
 struct Params {
     groups: u32,         // blocks that n consecutive positions can touch
+    row: u32,            // of the first token in keys and positions, of its block in rope
     n: u32,
     ratio: u32,          // tokens a block
     n_rot: u32,
@@ -20,10 +21,10 @@ struct Params {
     eps: f32,
 }
 
-@group(0) @binding(0) var<storage, read> keys: array<vec4<f32>>;         // [n][D/4]
+@group(0) @binding(0) var<storage, read> keys: array<vec4<f32>>;         // [step's n][D/4]
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;              // [D]
-@group(0) @binding(2) var<storage, read> rope: array<vec2<f32>>;         // [groups][n_rot/2]
-@group(0) @binding(3) var<storage, read> positions: array<u32>;          // [n]
+@group(0) @binding(2) var<storage, read> rope: array<vec2<f32>>;         // [step's n][n_rot/2]
+@group(0) @binding(3) var<storage, read> positions: array<u32>;          // [step's n]
 @group(0) @binding(4) var<storage, read_write> raw: array<vec4<u32>>;    // [token][D]
 @group(0) @binding(5) var<storage, read_write> pooled: array<vec4<u32>>; // shared/pooled
 @group(1) @binding(0) var<uniform> p: Params;
@@ -46,15 +47,16 @@ fn main(
 ) {
     let n = flat_workgroup(id, groups);
     if n >= p.groups { return; }
-    let block = positions[0] / p.ratio + n;
+    let start = positions[p.row];
+    let block = start / p.ratio + n;
     let first = block * p.ratio;
-    let step_end = positions[0] + p.n;
+    let step_end = start + p.n;
     // Positions before the segment wrap around and are skipped as well.
     if first - p.segment_first >= p.segment_tokens || first >= step_end { return; }
     let end = min(first + p.ratio, step_end);
     for (var i = lane.local; i < EIGHTS; i += WG) {
-        for (var position = max(first, positions[0]); position < end; position++) {
-            let source = ((position - positions[0]) * EIGHTS + i) * 2u;
+        for (var position = max(first, start); position < end; position++) {
+            let source = ((p.row + position - start) * EIGHTS + i) * 2u;
             let packed = pack_$T(Eight(keys[source], keys[source + 1u]));
             let at = places(position, i);
             raw[at.x] = packed.a;
@@ -81,7 +83,7 @@ fn main(
         squares += (dot(sum.lo, sum.lo) + dot(sum.hi, sum.hi)) * share * share;
     }
     let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(D) + p.eps);
-    let row = Row(0u, n * (p.n_rot / 2u), scale);
+    let row = Row(0u, (p.row + n) * (p.n_rot / 2u), scale);
     for (var e = lane.local; e < EIGHTS; e += WG) {
         let i = 8u * e;
         let lo = vec4(

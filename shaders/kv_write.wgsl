@@ -14,7 +14,8 @@ struct Lane { @builtin(local_invocation_index) local: u32 }
 #import kv/$V
 
 struct Params {
-    rows: u32,           // n * n_kv
+    first: u32,          // of the (token, kv head)s
+    rows: u32,           // one past the last of them
     n_kv: u32,
     head_dim: u32,
     n_rot: u32,
@@ -23,10 +24,10 @@ struct Params {
     eps: f32,
 }
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;              // [n][n_kv][head_dim], raw keys
-@group(0) @binding(1) var<storage, read> v: array<vec4<f32>>;        // [n][n_kv][head_dim / 4]
-@group(0) @binding(2) var<storage, read> rope: array<vec2<f32>>;     // [n][n_rot/2] (cos, sin)
-@group(0) @binding(3) var<storage, read> positions: array<u32>;      // [n]
+@group(0) @binding(0) var<storage, read> x: array<f32>;              // [step's n][n_kv][head_dim], raw keys
+@group(0) @binding(1) var<storage, read> v: array<vec4<f32>>;        // [step's n][n_kv][head_dim / 4]
+@group(0) @binding(2) var<storage, read> rope: array<vec2<f32>>;     // [step's n][n_rot/2] (cos, sin)
+@group(0) @binding(3) var<storage, read> positions: array<u32>;      // [step's n]
 @group(0) @binding(4) var<storage, read_write> keys: array<Stored_$K>;    // [token][n_kv][head_dim]
 @group(0) @binding(5) var<storage, read_write> values: array<Stored_$V>;  // the same
 #if norm
@@ -85,7 +86,7 @@ fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let n = flat_workgroup(id, groups);
+    let n = p.first + flat_workgroup(id, groups);
     if n >= p.rows { return; }
     let token = n / p.n_kv;
     let slot = positions[token] - p.segment_first;

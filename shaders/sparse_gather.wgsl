@@ -8,6 +8,7 @@ const WG: u32 = 64u;
 
 struct Params {
     groups: u32,
+    query: u32,           // its row in positions and blocks
     shift: u32,           // log2 of the tokens a block
     most: u32,            // blocks a query selects
     segment_first: u32,   // position of the segment's first token
@@ -26,13 +27,13 @@ alias Cell = u32;
 alias Cell = vec4<u32>;
 #endif
 
-@group(0) @binding(0) var<storage, read> positions: array<u32>;           // [1]
-@group(0) @binding(1) var<storage, read> blocks: array<u32>;              // [most] ascending
+@group(0) @binding(0) var<storage, read> positions: array<u32>;           // [step's n]
+@group(0) @binding(1) var<storage, read> blocks: array<u32>;              // [step's n][most] ascending
 @group(0) @binding(2) var<storage, read> keys: array<Cell>;               // [token]
 @group(0) @binding(3) var<storage, read> values: array<Cell>;             // [token]
 @group(0) @binding(4) var<storage, read_write> k_out: array<Cell>;        // [entry]
 @group(0) @binding(5) var<storage, read_write> v_out: array<Cell>;        // [entry]
-@group(0) @binding(6) var<storage, read_write> last: array<u32>;          // [1] the last entry
+@group(0) @binding(6) var<storage, read_write> last: array<u32>;          // [step's n] the last entry
 @group(1) @binding(0) var<uniform> p: Params;
 
 #import shared/selected
@@ -52,9 +53,10 @@ fn main(
 ) {
     let group = flat_workgroup(id, groups);
     if group >= p.groups { return; }
-    let end = listed_before(0u, p.segment_first + p.segment_tokens);
-    for (var entry = listed_before(0u, p.segment_first) + group; entry < end; entry += p.groups) {
-        let row = listed_position(0u, entry) - p.segment_first;
+    let end = listed_before(p.query, p.segment_first + p.segment_tokens);
+    let begin = listed_before(p.query, p.segment_first);
+    for (var entry = begin + group; entry < end; entry += p.groups) {
+        let row = listed_position(p.query, entry) - p.segment_first;
         for (var i = lane; i < p.k_values + p.k_scales; i += WG) {
             let source = cell(row, i, p.k_values, p.k_scales);
             k_out[cell(entry, i, p.k_values, p.k_scales)] = keys[source];
@@ -65,7 +67,7 @@ fn main(
         }
     }
     // The segment of the query's own position has the end of the list.
-    if group == 0u && lane == 0u && positions[0] - p.segment_first < p.segment_tokens {
-        last[0] = end - 1u;
+    if group == 0u && lane == 0u && positions[p.query] - p.segment_first < p.segment_tokens {
+        last[p.query] = end - 1u;
     }
 }

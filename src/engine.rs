@@ -1,13 +1,17 @@
 //! The engine: a model on a device, and the steps that sequences take through it. One narrow
 //! interface for the command line, the server, benches and tests.
 
+mod batches;
 mod fit;
 mod options;
+mod outcome;
 mod step;
 mod synthetic;
 mod timing;
 
+pub(crate) use batches::{Batches, Member};
 pub use options::EngineOptions;
+pub use outcome::{Outcome, Wanted};
 
 use step::Head;
 use timing::Timing;
@@ -42,6 +46,7 @@ pub struct Engine {
     ngram: Option<NgramTable>,
     ws: Workspace,
     rope: RopeTable,
+    batches: Batches,
     /// One row of what a longer step leaves for the head.
     last: Tensor,
     readback: Readback,
@@ -101,11 +106,12 @@ impl Engine {
             Some(fitted) => fitted.context,
             None => options.context.unwrap_or_else(|| config.rope.reach(config.context_length)),
         };
-        let ws = Workspace::new(&gpu, &config, options.chunk.clamp(1, context.max(1)), context)?;
+        let chunk = options.chunk.clamp(1, context.max(1));
+        let ws = Workspace::new(&gpu, &config, chunk, context, options.sequences)?;
         ws.host_rows().into_iter().for_each(|rows| rows.clear(&gpu));
         let mut engine = Self {
             last: Tensor::scratch(&gpu, "last hidden", 1, model.hidden(&ws).width)?,
-            readback: gpu.readback(u64::from(config.n_vocab) * 4)?,
+            readback: gpu.readback(u64::from(config.n_vocab) * 4 * u64::from(ws.sequences))?,
             rope: RopeTable::new(frequencies, magnitude),
             cache: CacheOptions {
                 k: options.cache_k,
@@ -123,6 +129,7 @@ impl Engine {
             },
             planned: fitted.as_ref().map(|fitted| fitted.resident),
             timing: Timing::new(options, &config),
+            batches: Batches::default(),
             counts: KvCounts::default(),
             warned: false,
             pace: Pace::default(),
@@ -227,7 +234,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] when memory is short.
     pub fn new_sequence(&self) -> Result<Sequence> {
-        let seq = Sequence::new(&self.gpu, &self.config, self.cache)?;
+        let seq = Sequence::new(&self.gpu, &self.config, self.cache, self.batches.member())?;
         seq.state.clear(&self.gpu);
         Ok(seq)
     }
@@ -291,9 +298,41 @@ impl Engine {
     /// # Errors
     /// [`Error::Context`] when the context is full.
     pub fn decode(&mut self, seq: &mut Sequence, token: u32) -> Result<()> {
-        self.admit(seq, &[token])?;
-        let rows = self.request_rows(&seq.tokens, &[token], 0..1)?;
-        self.step(seq, &[token], rows, true)
+        self.decode_each(&mut [(seq, token)])
+    }
+
+    /// Appends its token to each of at most [`Self::together`] sequences in one step, which reads
+    /// the weights once; then their logits are available. They equal those of decoding each alone.
+    ///
+    /// # Errors
+    /// [`Error::Context`] when there are more sequences, or the context of one is full, before
+    /// anything is processed.
+    pub fn decode_each(&mut self, batch: &mut [(&mut Sequence, u32)]) -> Result<()> {
+        if batch.len() > self.together() {
+            return Err(Error::Context(format!(
+                "{} sequences cannot step together, only {}",
+                batch.len(),
+                self.together()
+            )));
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        for (seq, token) in &*batch {
+            self.admit(seq, &[*token])?;
+        }
+        let mut turns: Vec<_> = (batch.iter_mut())
+            .map(|(seq, token)| (&mut **seq, std::slice::from_ref(&*token)))
+            .collect();
+        // One recording for all orders of the same sequences.
+        turns.sort_by_key(|(seq, _)| seq.member.number());
+        let rows = self.request_each(&turns)?;
+        self.step(turns, rows, true)
+    }
+
+    /// Sequences that can take a token in the same step.
+    pub fn together(&self) -> usize {
+        self.ws.sequences as usize
     }
 
     /// Logits of the last token.
@@ -369,9 +408,10 @@ impl Engine {
     ) -> Result<()> {
         self.admit(seq, tokens)?;
         let rows = self.request_rows(&seq.tokens, tokens, 0..tokens.len())?;
-        let shape = self.prepare(seq, tokens, false)?;
-        let pieces = self.record(seq, &shape, Some(observer))?;
-        self.run(seq, tokens, (&shape, &pieces), rows, true)
+        let mut turns = [(seq, tokens)];
+        let shape = self.prepare(&mut turns, false)?;
+        let pieces = self.record(&turns, &shape, Some(observer))?;
+        self.run(&mut turns, (&shape, &pieces), rows, true)
     }
 
     /// The device, for reading what an observer has copied.

@@ -2,6 +2,7 @@
 
 use crate::{
     Result,
+    engine::Member,
     gpu::{Buf, Memory, MemoryKind, Recording},
     kv::{CacheOptions, KvSpan},
     model::{self, ModelConfig, SequenceState},
@@ -10,23 +11,24 @@ use crate::{
 use std::{
     collections::HashMap,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::atomic::{AtomicU64, Ordering},
 };
 
-/// The number of the next sequence.
-static NEXT: AtomicU64 = AtomicU64::new(0);
-
-/// The shape of a step: steps of the same shape share a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The shape of a step: steps of the same shape, of the same sequences, share a recording.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StepShape {
-    /// Tokens.
-    pub(crate) n: u32,
-    /// KV segments written; those before them are read.
-    pub(crate) span: Option<KvSpan>,
+    /// Tokens of each sequence, and the KV segments written; those before them are read.
+    pub(crate) shares: Vec<(u32, Option<KvSpan>)>,
     /// Whether layers that select what they read have no need to.
     pub(crate) dense: bool,
-    /// Whether the last token's logits are wanted.
+    /// Whether the logits of each sequence's last token are wanted.
     pub(crate) head: bool,
+}
+
+impl StepShape {
+    /// Tokens of all sequences.
+    pub(crate) fn n(&self) -> u32 {
+        self.shares.iter().map(|(n, _)| n).sum()
+    }
 }
 
 /// Tokens, state and last logits of one conversation. Belongs to the engine that made it.
@@ -38,12 +40,12 @@ pub struct Sequence {
     pub(crate) logits: Tensor,
     /// Index of the largest and a validity flag, as `ops::argmax` writes them.
     pub(crate) choice: Buf,
-    /// The pieces of every shape of step so far.
+    /// The pieces of every shape of step that it has taken alone.
     pub(crate) recordings: HashMap<StepShape, Vec<Recording>>,
     /// A step failed half-way: the state is neither before nor after it.
     pub(crate) broken: bool,
-    /// No other sequence has it.
-    number: u64,
+    /// Its name in steps that it takes with others.
+    pub(crate) member: Member,
 }
 
 /// A point of a sequence that it can go back to: recurrent state cannot be cut to a length.
@@ -69,7 +71,12 @@ impl Checkpoint {
 }
 
 impl Sequence {
-    pub(crate) fn new(gpu: &dyn Memory, config: &ModelConfig, cache: CacheOptions) -> Result<Self> {
+    pub(crate) fn new(
+        gpu: &dyn Memory,
+        config: &ModelConfig,
+        cache: CacheOptions,
+        member: Member,
+    ) -> Result<Self> {
         Ok(Self {
             tokens: Vec::new(),
             state: SequenceState::new(gpu, config, cache)?,
@@ -77,7 +84,7 @@ impl Sequence {
             choice: crate::ops::argmax::buffer(gpu)?,
             recordings: HashMap::new(),
             broken: false,
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            member,
         })
     }
 
@@ -97,7 +104,7 @@ impl Sequence {
     fn beginning(&self, position: usize) -> (u64, u64) {
         let mut hash = DefaultHasher::new();
         self.tokens[..position].hash(&mut hash);
-        (self.number, hash.finish())
+        (self.member.number(), hash.finish())
     }
 
     /// A checkpoint after the first `position` tokens that nobody had to take: models without
@@ -106,6 +113,11 @@ impl Sequence {
         let state = self.state.checkpoint_of_nothing()?;
         let of = (position <= self.tokens.len()).then(|| self.beginning(position))?;
         Some(Checkpoint { position, state, of })
+    }
+
+    /// Whether a step has failed half-way, so that it has to be cleared or restored.
+    pub fn is_broken(&self) -> bool {
+        self.broken
     }
 
     /// All tokens so far.
@@ -125,7 +137,7 @@ impl Sequence {
     }
 
     fn decoding(&self) -> Option<&[Recording]> {
-        let step = self.recordings.iter().find(|(shape, _)| shape.n == 1)?;
+        let step = self.recordings.iter().find(|(shape, _)| shape.n() == 1)?;
         Some(step.1)
     }
 }

@@ -5,9 +5,13 @@ use crate::{
     Result,
     gpu::{Recorder, Recording},
     kv::{CacheOptions, FEW, KvSpan, StepTaken, bus},
-    model::{Observer, config::LayerKind, workspace::Step},
+    model::{
+        Observer,
+        config::LayerKind,
+        workspace::{Share, Step},
+    },
     ngram::Pending,
-    ops::argmax,
+    ops::{Tokens, argmax},
     sequence::{Sequence, StepShape},
 };
 use std::ops::{ControlFlow, Range};
@@ -21,6 +25,9 @@ pub(super) enum Head {
     AtTheEnd,
     OfEveryStep,
 }
+
+/// A sequence and the tokens that it takes in a step.
+pub(super) type Turn<'a> = (&'a mut Sequence, &'a [u32]);
 
 /// Is given the tokens of a step that is done.
 pub(super) type AfterStep<'a> =
@@ -44,7 +51,7 @@ impl Engine {
             let (rows, own) = (ahead, part(first));
             ahead = self.request_rows(&seq.tokens[..start], tokens, part(own.end))?;
             let head = head == Head::OfEveryStep || own.end == end;
-            self.step(seq, &tokens[own.clone()], rows, head)?;
+            self.step(vec![(seq, &tokens[own.clone()])], rows, head)?;
             if after(self, seq, own)?.is_break() {
                 break;
             }
@@ -52,23 +59,34 @@ impl Engine {
         Ok(())
     }
 
-    /// Appends `tokens`, at most a chunk, of whose n-grams `rows` are.
+    /// Appends its tokens to each sequence: at most a chunk of one, or one token of several. `rows`
+    /// are those of their n-grams.
     pub(super) fn step(
         &mut self,
-        seq: &mut Sequence,
-        tokens: &[u32],
+        mut turns: Vec<Turn<'_>>,
         rows: Option<Pending>,
         head: bool,
     ) -> Result<()> {
-        let shape = self.prepare(seq, tokens, head)?;
-        let pieces = match seq.recordings.remove(&shape) {
-            Some(pieces) => pieces,
-            None => self.record(seq, &shape, None)?,
+        let shape = self.prepare(&mut turns, head)?;
+        let members: Vec<_> = turns.iter().map(|(seq, _)| seq.member.number()).collect();
+        let kept = match turns.as_mut_slice() {
+            [(seq, _)] => seq.recordings.remove(&shape),
+            _ => self.batches.take(&members, &shape),
         };
-        self.run(seq, tokens, (&shape, &pieces), rows, head)?;
+        let pieces = match kept {
+            Some(pieces) => pieces,
+            None => self.record(&turns, &shape, None)?,
+        };
+        self.run(&mut turns, (&shape, &pieces), rows, head)?;
+        let [(seq, _)] = turns.as_mut_slice() else {
+            self.batches.keep(members, shape, pieces);
+            return Ok(());
+        };
         if seq.recordings.len() >= KEPT_RECORDINGS {
-            let (full, span) = (self.ws.rows, shape.span);
-            seq.recordings.retain(|kept, _| kept.n == 1 || (kept.n == full && kept.span == span));
+            let full = |kept: &StepShape| kept.shares.first().is_some_and(|s| s.0 == self.ws.rows);
+            let spans = |shape: &StepShape| shape.shares.first().map(|share| share.1);
+            seq.recordings
+                .retain(|kept, _| kept.n() == 1 || (full(kept) && spans(kept) == spans(&shape)));
         }
         seq.recordings.insert(shape, pieces);
         Ok(())
@@ -77,15 +95,14 @@ impl Engine {
     /// Submits a step piece by piece; the last one waits for the rows of the n-gram table.
     pub(super) fn run(
         &mut self,
-        seq: &mut Sequence,
-        tokens: &[u32],
+        turns: &mut [Turn<'_>],
         (shape, pieces): (&StepShape, &[Recording]),
         rows: Option<Pending>,
         read: bool,
     ) -> Result<()> {
-        let n = tokens.len() as u32;
+        let n = shape.n();
         let Some((last, before)) = pieces.split_last() else { return Ok(()) };
-        seq.broken = true;
+        turns.iter_mut().for_each(|(seq, _)| seq.broken = true);
         for piece in before {
             self.submit(piece, n)?;
         }
@@ -93,10 +110,13 @@ impl Engine {
             self.gpu.upload(&space.rows.buf, 0, bytemuck::cast_slice(&rows.wait()?))?;
         }
         self.submit(last, n)?;
-        seq.broken = false;
-        let (first, StepShape { span, dense, .. }) = (seq.tokens.len() as u32, *shape);
-        seq.state.count(StepTaken { first, n, span, dense, read }, &mut self.counts);
-        seq.tokens.extend_from_slice(tokens);
+        for ((seq, tokens), (n, span)) in turns.iter_mut().zip(&shape.shares) {
+            seq.broken = false;
+            let (first, dense) = (seq.tokens.len() as u32, shape.dense);
+            let taken = StepTaken { first, n: *n, span: *span, dense, read };
+            seq.state.count(taken, &mut self.counts);
+            seq.tokens.extend_from_slice(tokens);
+        }
         Ok(())
     }
 
@@ -116,17 +136,26 @@ impl Engine {
         }
     }
 
+    /// The same of the next token of each sequence.
+    pub(super) fn request_each(&self, turns: &[Turn<'_>]) -> Result<Option<Pending>> {
+        let (Some(ngram), Some(table)) = (self.config.ngram(), &self.ngram) else {
+            return Ok(None);
+        };
+        let rows = |(seq, tokens): &Turn<'_>| ngram.hash.rows(&seq.tokens, tokens, 0..1);
+        table.request(&turns.iter().flat_map(rows).collect::<Vec<_>>()).map(Some)
+    }
+
     /// Makes room and writes the step's inputs.
-    pub(super) fn prepare(
-        &mut self,
-        seq: &mut Sequence,
-        tokens: &[u32],
-        head: bool,
-    ) -> Result<StepShape> {
-        self.gpu.upload(&self.ws.inputs.tokens, 0, bytemuck::cast_slice(tokens))?;
-        let (first, n) = (seq.tokens.len() as u32, tokens.len() as u32);
-        let span = self.prepare_places(seq, n)?;
-        Ok(StepShape { n, span, dense: self.is_dense(first, n), head })
+    pub(super) fn prepare(&mut self, turns: &mut [Turn<'_>], head: bool) -> Result<StepShape> {
+        let tokens = turns.iter().map(|(_, tokens)| *tokens).collect::<Vec<_>>().concat();
+        self.gpu.upload(&self.ws.inputs.tokens, 0, bytemuck::cast_slice(&tokens))?;
+        let dense = match &*turns {
+            [(seq, tokens)] => self.is_dense(seq.tokens.len() as u32, tokens.len() as u32),
+            _ => false,
+        };
+        let mut growing: Vec<_> =
+            turns.iter_mut().map(|(seq, tokens)| (&mut **seq, tokens.len() as u32)).collect();
+        Ok(StepShape { shares: self.prepare_places(&mut growing)?, dense, head })
     }
 
     /// Whether a step needs no selection. That of one token always has one, so that a single
@@ -136,23 +165,37 @@ impl Engine {
         shape.is_some_and(|shape| n > 1 && shape.sees_all(first, n))
     }
 
-    /// Makes room for `n` more tokens, and writes their positions and what follows from them.
-    pub(super) fn prepare_places(&mut self, seq: &mut Sequence, n: u32) -> Result<Option<KvSpan>> {
-        let first = seq.tokens.len() as u32;
-        let span = seq.state.reserve(&self.gpu, first, n, self.context, &self.placement)?;
-        self.ws.stage(&self.gpu, &seq.state, (first, n), self.context)?;
-        self.warn_of_host_memory();
-        let inputs = &self.ws.inputs;
-        let positions: Vec<u32> = (first..first + n).collect();
-        self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
-        self.rope.write(&self.gpu, first, n, &inputs.rope)?;
-        if let (Some(space), Some(c)) = (&self.ws.indexer, &self.config.qwen4exp) {
-            let shape = c.indexer.shape();
-            let (block, blocks) = (first / shape.ratio * shape.ratio, shape.touched(n));
-            let table = &space.block_rope;
-            self.rope.write_every(&self.gpu, block, shape.ratio, blocks, table)?;
+    /// Makes room for so many more tokens of each sequence, and writes their positions and what
+    /// follows from them.
+    pub(super) fn prepare_places(
+        &mut self,
+        growing: &mut [(&mut Sequence, u32)],
+    ) -> Result<Vec<(u32, Option<KvSpan>)>> {
+        let index = self.config.qwen4exp.as_ref().map(|c| c.indexer.shape());
+        let (mut positions, mut rotations, mut of_blocks) = (Vec::new(), Vec::new(), Vec::new());
+        let mut shares = Vec::with_capacity(growing.len());
+        for (seq, n) in growing {
+            let (first, n) = (seq.tokens.len() as u32, *n);
+            let span = seq.state.reserve(&self.gpu, first, n, self.context, &self.placement)?;
+            self.ws.stage(&self.gpu, &seq.state, (first, n), self.context)?;
+            self.warn_of_host_memory();
+            if let Some(shape) = index {
+                // From the row of the sequence's first token on.
+                of_blocks.resize(rotations.len(), [0.0; 2]);
+                let (block, blocks) = (first / shape.ratio * shape.ratio, shape.touched(n));
+                of_blocks.extend(self.rope.rows(block, shape.ratio, blocks));
+            }
+            positions.extend(first..first + n);
+            rotations.extend(self.rope.rows(first, 1, n));
+            shares.push((n, span));
         }
-        Ok(span)
+        let inputs = &self.ws.inputs;
+        self.gpu.upload(&inputs.positions, 0, bytemuck::cast_slice(&positions))?;
+        self.gpu.upload(&inputs.rope.buf, 0, bytemuck::cast_slice(&rotations))?;
+        if let Some(space) = &self.ws.indexer {
+            self.gpu.upload(&space.block_rope.buf, 0, bytemuck::cast_slice(&of_blocks))?;
+        }
+        Ok(shares)
     }
 
     /// Says what it costs that keys and values are in host memory, if that was not planned.
@@ -178,20 +221,23 @@ impl Engine {
 
     pub(super) fn record(
         &self,
-        seq: &Sequence,
+        turns: &[Turn<'_>],
         shape: &StepShape,
         mut observer: Option<&mut dyn Observer>,
     ) -> Result<Vec<Recording>> {
-        let StepShape { n, span, dense, head } = *shape;
-        let read = head || observer.is_some();
-        let step = Step { config: &self.config, ws: &self.ws, n, span, dense, read };
+        let StepShape { dense, head, .. } = *shape;
+        let (n, read) = (shape.n(), head || observer.is_some());
+        let seqs: Vec<&Sequence> = turns.iter().map(|(seq, _)| &**seq).collect();
+        let shares = shares(&seqs, shape);
+        let step = Step { config: &self.config, ws: &self.ws, n, shares: &shares, dense, read };
         let pieces = self.model.pieces(&self.config);
         let record = |(i, piece): (usize, &Range<usize>)| {
             let mut rec = Recorder::new(&self.gpu);
             let observer = observer.as_mut().map(|o| &mut **o as &mut dyn Observer);
-            self.model.record(&mut rec, &step, &seq.state, piece.clone(), observer)?;
+            self.model.record(&mut rec, &step, piece.clone(), observer)?;
             if head && i + 1 == pieces.len() {
-                self.record_head(&mut rec, seq, n - 1)?;
+                // The last row of the only sequence, or the one that each has.
+                self.record_head(&mut rec, &seqs, n - seqs.len() as u32)?;
             }
             rec.finish()
         };
@@ -201,19 +247,32 @@ impl Engine {
     /// The head over one row of the last step.
     pub(super) fn record_row(&self, seq: &Sequence, row: u32) -> Result<Recording> {
         let mut rec = Recorder::new(&self.gpu);
-        self.record_head(&mut rec, seq, row)?;
+        self.record_head(&mut rec, &[seq], row)?;
         rec.finish()
     }
 
-    fn record_head(&self, rec: &mut Recorder, seq: &Sequence, row: u32) -> Result<()> {
+    /// The head over the rows from `row` on, one a sequence.
+    fn record_head(&self, rec: &mut Recorder, seqs: &[&Sequence], row: u32) -> Result<()> {
         let mut hidden = self.model.hidden(&self.ws);
         if row > 0 {
             let bytes = u64::from(hidden.width) * 4;
             rec.copy(&hidden.buf, u64::from(row) * bytes, &self.last.buf, 0, bytes);
             hidden = &self.last;
         }
-        self.model.record_head(rec, &self.config, &self.ws, hidden, &seq.logits)?;
-        argmax::record(rec, &seq.logits, &seq.choice)
+        let head = |rec: &mut _, logits, n| {
+            self.model.record_head(rec, &self.config, &self.ws, hidden, logits, n)
+        };
+        match (seqs, &self.ws.logits) {
+            (_, Some(logits)) if seqs.len() > 1 => {
+                head(rec, logits, seqs.len() as u32)?;
+                for (row, seq) in (0..).zip(seqs) {
+                    let own = &seq.logits.buf;
+                    rec.copy(&logits.buf, row * own.size(), own, 0, own.size());
+                }
+            }
+            _ => seqs.iter().try_for_each(|seq| head(rec, &seq.logits, 1))?,
+        }
+        seqs.iter().try_for_each(|seq| argmax::record(rec, &seq.logits, &seq.choice))
     }
 
     /// Steps of few tokens are short and go out at once, without a wait; others in parts.
@@ -226,4 +285,16 @@ impl Engine {
             false => self.gpu.submit_paced(recording, &mut self.pace),
         }
     }
+}
+
+/// What a step of `shape` has of each sequence.
+pub(super) fn shares<'a>(seqs: &[&'a Sequence], shape: &StepShape) -> Vec<Share<'a>> {
+    let mut first = 0;
+    (seqs.iter().zip(&shape.shares))
+        .map(|(seq, &(n, span))| {
+            let tokens = Tokens { first, n };
+            first = tokens.end();
+            Share { tokens, state: &seq.state, span }
+        })
+        .collect()
 }

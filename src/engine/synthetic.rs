@@ -1,12 +1,11 @@
 //! Histories that nobody wrote, to measure steps at a depth without a prefill of hours.
 
-use super::Engine;
+use super::{Engine, step::shares};
 use crate::{
     Error, Result,
     gpu::{Recorder, Recording},
-    kv::KvSpan,
     model::workspace::Step,
-    sequence::Sequence,
+    sequence::{Sequence, StepShape},
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -45,17 +44,21 @@ impl Engine {
         let mut noise = Noise(ChaCha8Rng::seed_from_u64(0));
         seq.broken = true;
         seq.state.fill(&self.gpu, |count| noise.values(count, SMALL))?;
-        let mut writes: Option<((u32, Option<KvSpan>), Recording)> = None;
+        let mut writes: Option<(StepShape, Recording)> = None;
         while (seq.tokens.len() as u32) < tokens {
             let n = self.ws.rows.min(tokens - seq.tokens.len() as u32);
-            let span = self.prepare_places(seq, n)?;
+            let shape = StepShape {
+                shares: self.prepare_places(&mut [(seq, n)])?,
+                dense: true,
+                head: false,
+            };
             self.write_noise(n, &mut noise)?;
             let recording = match writes.take() {
-                Some((shape, recording)) if shape == (n, span) => recording,
-                _ => self.record_writes(seq, n, span)?,
+                Some((same, recording)) if same == shape => recording,
+                _ => self.record_writes(seq, &shape)?,
             };
             self.gpu.submit(&recording)?;
-            writes = Some(((n, span), recording));
+            writes = Some((shape, recording));
             let n_vocab = self.config.n_vocab;
             seq.tokens.extend((0..n).map(|_| noise.0.random_range(0..n_vocab)));
         }
@@ -74,10 +77,11 @@ impl Engine {
         Ok(())
     }
 
-    fn record_writes(&self, seq: &Sequence, n: u32, span: Option<KvSpan>) -> Result<Recording> {
+    fn record_writes(&self, seq: &Sequence, shape: &StepShape) -> Result<Recording> {
         let mut rec = Recorder::new(&self.gpu);
-        let step = Step { config: &self.config, ws: &self.ws, n, span, dense: true, read: false };
-        self.model.record_writes(&mut rec, &step, &seq.state)?;
+        let (n, shares) = (shape.n(), &shares(&[seq], shape));
+        let step = Step { config: &self.config, ws: &self.ws, n, shares, dense: true, read: false };
+        self.model.record_writes(&mut rec, &step)?;
         rec.finish()
     }
 }

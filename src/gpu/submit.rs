@@ -62,13 +62,29 @@ impl Readback {
     /// # Errors
     /// [`Error::Device`] when the device has failed or `out` is too large.
     pub fn read(&self, gpu: &Gpu, buf: &Buf, offset: u64, out: &mut [u8]) -> Result<()> {
-        let bytes = out.len() as u64;
-        if bytes > self.staging.size() || offset + bytes > buf.size() {
-            return Err(Error::Device(format!("cannot read {bytes} bytes at {offset}")));
-        }
-        let (source, staging) = (buf.raw()?, self.staging.raw()?);
+        self.read_parts(gpu, &[(buf, offset, out.len() as u64)], out)
+    }
+
+    /// The same of the beginnings of several buffers, of so many bytes each, one after the other.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_each(&self, gpu: &Gpu, parts: &[(&Buf, u64)], out: &mut [u8]) -> Result<()> {
+        let parts: Vec<_> = parts.iter().map(|(buf, bytes)| (*buf, 0, *bytes)).collect();
+        self.read_parts(gpu, &parts, out)
+    }
+
+    fn read_parts(&self, gpu: &Gpu, parts: &[(&Buf, u64, u64)], out: &mut [u8]) -> Result<()> {
+        let staging = self.staging.raw()?;
         let mut encoder = gpu.inner().device.create_command_encoder(&Default::default());
-        encoder.copy_buffer_to_buffer(source, offset, staging, 0, bytes);
+        let mut bytes = 0;
+        for (buf, offset, part) in parts {
+            if bytes + part > self.staging.size() || offset + part > buf.size() {
+                return Err(Error::Device(format!("cannot read {part} bytes at {offset}")));
+            }
+            encoder.copy_buffer_to_buffer(buf.raw()?, *offset, staging, bytes, *part);
+            bytes += part;
+        }
         let submission = gpu.inner().queue.submit([encoder.finish()]);
         gpu.check()?;
         let slice = staging.slice(..bytes);

@@ -6,6 +6,7 @@ use super::{KvLayer, KvSpan, KvType, layer::bound};
 use crate::{
     Error, Result,
     gpu::{Buf, Memory, MemoryKind},
+    ops::Tokens,
 };
 
 /// Blocks of a tile of pooled keys: of each eight values of a key, those of the tile's blocks lie
@@ -102,21 +103,21 @@ pub struct IndexLayer {
 pub struct IndexStep<'a> {
     /// The index keys.
     pub layer: &'a IndexLayer,
-    /// Positions of the step's tokens, u32, consecutive, written by the host for every replay.
+    /// Positions of the step's tokens, u32, those of a sequence consecutive, written by the host for every replay.
     pub positions: &'a Buf,
     /// The segments that any replay of the recording may touch.
     pub span: KvSpan,
 }
 
 impl<'a> IndexStep<'a> {
-    /// The segments `range`, once there are `n` positions.
+    /// The segments `range`, once `tokens` have positions.
     pub(crate) fn segments(
         &self,
         op: &str,
-        n: u32,
+        tokens: Tokens,
         range: std::ops::Range<u32>,
     ) -> Result<&'a [IndexSegment]> {
-        bound(&self.layer.segments, op, self.positions, n, range)
+        bound(&self.layer.segments, op, self.positions, tokens, range)
     }
 }
 

@@ -7,6 +7,7 @@ use super::{
 use crate::{
     Error, Result,
     gpu::{Buf, Heap, Memory, MemoryKind},
+    ops::Tokens,
 };
 
 /// Tokens of the first segment, where the context is not shorter. Each later one doubles the
@@ -67,7 +68,7 @@ pub struct KvSpan {
 pub struct KvStep<'a> {
     /// The cache.
     pub layer: &'a KvLayer,
-    /// Positions of the step's tokens, u32, consecutive, written by the host for every replay.
+    /// Positions of the step's tokens, u32, those of a sequence consecutive, written by the host for every replay.
     pub positions: &'a Buf,
     /// The segments that any replay of the recording may touch.
     pub span: KvSpan,
@@ -75,16 +76,16 @@ pub struct KvStep<'a> {
     pub staging: Option<&'a Staging>,
 }
 
-/// The segments `range` of a layer's, once there are `n` positions.
+/// The segments `range` of a layer's, once `tokens` have positions.
 pub(super) fn bound<'a, T>(
     segments: &'a [T],
     op: &str,
     positions: &Buf,
-    n: u32,
+    tokens: Tokens,
     range: std::ops::Range<u32>,
 ) -> Result<&'a [T]> {
-    if n == 0 || positions.size() < u64::from(n) * 4 {
-        return Err(Error::Shader(format!("{op}: no {n} positions")));
+    if tokens.n == 0 || positions.size() < u64::from(tokens.end()) * 4 {
+        return Err(Error::Shader(format!("{op}: no positions of {tokens:?}")));
     }
     segments
         .get(range.start as usize..range.end as usize)
@@ -93,20 +94,20 @@ pub(super) fn bound<'a, T>(
 }
 
 impl<'a> KvStep<'a> {
-    /// The segments `range` of the span's, once shapes are checked: `n` positions, a span within
-    /// the layer.
+    /// The segments `range` of the span's, once shapes are checked: positions of `tokens`, a
+    /// span within the layer.
     pub(crate) fn segments(
         &self,
         op: &str,
-        n: u32,
+        tokens: Tokens,
         range: std::ops::Range<u32>,
     ) -> Result<&'a [KvSegment]> {
-        bound(&self.layer.segments, op, self.positions, n, range)
+        bound(&self.layer.segments, op, self.positions, tokens, range)
     }
 
     /// The pieces that the step reads, by position, once shapes are checked.
-    pub(crate) fn pieces(&self, op: &str, n: u32) -> Result<Vec<Piece<'a>>> {
-        let segments = self.segments(op, n, 0..self.span.to)?;
+    pub(crate) fn pieces(&self, op: &str, tokens: Tokens) -> Result<Vec<Piece<'a>>> {
+        let segments = self.segments(op, tokens, 0..self.span.to)?;
         Ok(match self.span.pieces {
             None => segments.iter().map(Piece::whole).collect(),
             Some(pieces) => self.layer.pieces().take(pieces as usize).collect(),

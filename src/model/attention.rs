@@ -2,11 +2,11 @@
 //! 4.5.4).
 
 use super::{
-    config::LayerKind,
+    config::{LayerKind, ModelConfig},
     indexer::{self, Indexer},
     state::AttentionState,
     weights::Loader,
-    workspace::{AttentionSpace, Step, Workspace},
+    workspace::{AttentionSpace, Share, Step, Workspace},
 };
 use crate::{
     Error, Result,
@@ -64,19 +64,14 @@ impl Attention {
         })
     }
 
-    /// `residual += attention(normed)`; the step's keys and values go to `state` at their positions.
+    /// `residual += attention(normed)`; keys and values go to layer `il` of every sequence's state at
+    /// their positions.
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn record(
-        &self,
-        rec: &mut Recorder,
-        step: &Step<'_>,
-        state: &AttentionState,
-    ) -> Result<()> {
+    pub fn record(&self, rec: &mut Recorder, step: &Step<'_>, il: usize) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
         let Workspace { inputs, normed, residual: x, attention: s, .. } = ws;
-        let index = self.index(state)?;
         product::record(rec, "attn_q", &self.q, normed, &s.q_gate, n, Epilogue::Store)?;
         self.project_keys(rec, step)?;
         if let Some(b) = &self.q_bias {
@@ -84,37 +79,19 @@ impl Attention {
         }
         let rotation = Rotation { table: &inputs.rope, kind: config.rope.kind };
         let norm = |gamma| HeadNorm { gamma, eps: config.eps };
-        // Query and gate of a head lie side by side in `attn_q`'s rows.
-        let stride = if config.gated_attention { 2 * config.head_dim } else { config.head_dim };
-        let heads = Heads { count: config.n_head, stride };
+        let heads = Heads { count: config.n_head, stride: stride(config) };
         let q_norm = self.q_norm.as_ref().map(norm);
         qk_rope::record(rec, (&s.q_gate, heads), q_norm, rotation, &s.q, n)?;
-        if let Some((indexer, keys)) = index {
+        if let Some(indexer) = &self.indexer {
             // Keys are for later steps too.
             indexer.project_keys(rec, step)?;
             if !step.dense {
-                indexer.project_queries(rec, step, keys.shape())?;
+                indexer.project_queries(rec, step)?;
             }
         }
-        self.write(rec, step, state)?;
-        let cache = self.cache(step, state)?;
-        let KvStep { positions, span, .. } = cache;
-        let gate = config.gated_attention.then_some(Gate {
-            tensor: &s.q_gate,
-            first: config.head_dim,
-            stride,
-        });
-        let scale = config.attn_scale;
-        match index.filter(|_| !step.dense) {
-            None => attention::record(rec, &s.q, gate, cache, &s.partial, &s.out, n, scale)?,
-            Some((_, layer)) => {
-                let space = indexer::space(ws)?;
-                let keys = IndexStep { layer, positions, span };
-                select_blocks::record(rec, &space.q, keys, &space.scratch, &space.selection, n)?;
-                let chosen = (&space.selection, layer.shape());
-                let (q, scratch, out) = (&s.q, (&s.partial, &space.gathered), &s.out);
-                sparse_attention::record(rec, q, gate, cache, chosen, scratch, out, n, scale)?;
-            }
+        self.write(rec, step, il)?;
+        for share in step.shares {
+            self.attend(rec, step, share, share.state.attention_of(il)?)?;
         }
         product::record(rec, "attn_output", &self.output, &s.out, x, n, Epilogue::Add)?;
         match &self.output_bias {
@@ -123,21 +100,47 @@ impl Attention {
         }
     }
 
-    /// Only what later steps need of this one: its keys, values and index keys, to `state`.
-    ///
-    /// # Errors
-    /// Shapes that do not fit.
-    pub fn advance(
+    /// Queries of a sequence over its keys and values, all or chosen ones.
+    fn attend(
         &self,
         rec: &mut Recorder,
         step: &Step<'_>,
+        share: &Share<'_>,
         state: &AttentionState,
     ) -> Result<()> {
+        let Step { config, ws, .. } = *step;
+        let (s, tokens, scale) = (&ws.attention, share.tokens, config.attn_scale);
+        let gate = config.gated_attention.then_some(Gate {
+            tensor: &s.q_gate,
+            first: config.head_dim,
+            stride: stride(config),
+        });
+        let cache = cache(step, share, state)?;
+        let KvStep { positions, span, .. } = cache;
+        match self.index(state)?.filter(|_| !step.dense) {
+            None => attention::record(rec, &s.q, gate, cache, &s.partial, &s.out, tokens, scale),
+            Some((_, layer)) => {
+                let space = indexer::space(ws)?;
+                let keys = IndexStep { layer, positions, span };
+                let (scratch, selection) = (&space.scratch, &space.selection);
+                select_blocks::record(rec, &space.q, keys, scratch, selection, tokens)?;
+                let chosen = (selection, layer.shape());
+                let (q, scratch, out) = (&s.q, (&s.partial, &space.gathered), &s.out);
+                sparse_attention::record(rec, q, gate, cache, chosen, scratch, out, tokens, scale)
+            }
+        }
+    }
+
+    /// Only what later steps need of this one: its keys, values and index keys, to the state.
+    ///
+    /// # Errors
+    /// Shapes that do not fit.
+    pub fn advance(&self, rec: &mut Recorder, step: &Step<'_>, il: usize) -> Result<()> {
         self.project_keys(rec, step)?;
         if let Some(indexer) = &self.indexer {
             indexer.project_keys(rec, step)?;
         }
-        self.write(rec, step, state)
+        self.write(rec, step, il)
     }
 
     /// Keys and values, before norm and rope, to the workspace.
@@ -153,32 +156,27 @@ impl Attention {
         Ok(())
     }
 
-    /// The keys, values and index keys that are in the workspace, to `state` at their positions.
+    /// The keys, values and index keys that are in the workspace, to layer `il` of every sequence's
+    /// state at their positions.
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn write(&self, rec: &mut Recorder, step: &Step<'_>, state: &AttentionState) -> Result<()> {
-        let Step { config, ws, n, .. } = *step;
-        let cache = self.cache(step, state)?;
-        let KvStep { positions, span, .. } = cache;
+    pub fn write(&self, rec: &mut Recorder, step: &Step<'_>, il: usize) -> Result<()> {
+        let Step { config, ws, .. } = *step;
         let rotation = Rotation { table: &ws.inputs.rope, kind: config.rope.kind };
         let norm = self.k_norm.as_ref().map(|gamma| HeadNorm { gamma, eps: config.eps });
         let AttentionSpace { k, v, .. } = &ws.attention;
-        kv_write::record(rec, (k, v), norm, rotation, cache, n)?;
-        match self.index(state)? {
-            None => Ok(()),
-            Some((indexer, layer)) => {
-                indexer.write(rec, step, IndexStep { layer, positions, span })
+        for share in step.shares {
+            let state = share.state.attention_of(il)?;
+            let cache = cache(step, share, state)?;
+            let KvStep { positions, span, .. } = cache;
+            kv_write::record(rec, (k, v), norm, rotation, cache, share.tokens)?;
+            if let Some((indexer, layer)) = self.index(state)? {
+                let keys = IndexStep { layer, positions, span };
+                indexer.write(rec, step, keys, share.tokens)?;
             }
         }
-    }
-
-    /// The cache as this step reads and writes it.
-    fn cache<'a>(&self, step: &Step<'a>, state: &'a AttentionState) -> Result<KvStep<'a>> {
-        let (positions, span) = step.places()?;
-        let sparse = state.index.as_ref().filter(|_| !step.dense).map(IndexLayer::shape);
-        let span = state.kv.cheapest(span, step.n, sparse);
-        Ok(KvStep { layer: &state.kv, positions, span, staging: step.ws.staging.as_ref() })
+        Ok(())
     }
 
     /// The indexer and its keys, where this block has one.
@@ -192,4 +190,17 @@ impl Attention {
             _ => Err(Error::Model("attention whose state is of another kind".into())),
         }
     }
+}
+
+/// Values from one head to the next in `attn_q`'s rows: query and gate lie side by side.
+fn stride(config: &ModelConfig) -> u32 {
+    if config.gated_attention { 2 * config.head_dim } else { config.head_dim }
+}
+
+/// A sequence's cache as the step reads and writes it.
+fn cache<'a>(step: &Step<'a>, share: &Share<'_>, state: &'a AttentionState) -> Result<KvStep<'a>> {
+    let sparse = state.index.as_ref().filter(|_| !step.dense).map(IndexLayer::shape);
+    let span = state.kv.cheapest(share.span()?, share.tokens.n, sparse);
+    let Workspace { inputs, staging, .. } = step.ws;
+    Ok(KvStep { layer: &state.kv, positions: &inputs.positions, span, staging: staging.as_ref() })
 }

@@ -10,7 +10,7 @@
 //! ```
 
 use super::{
-    ModelConfig, Observer, Part, SequenceState,
+    ModelConfig, Observer, Part,
     ffn::FeedForward,
     mixer::Mixer,
     weights::Loader,
@@ -73,7 +73,6 @@ impl Decoder {
         &self,
         rec: &mut Recorder,
         step: &Step<'_>,
-        state: &SequenceState,
         mut observer: Option<&mut dyn Observer>,
     ) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
@@ -84,12 +83,12 @@ impl Decoder {
             }
         };
         embed_rows::record(rec, &self.embedding, &inputs.tokens, x, n)?;
-        for (il, (layer, state)) in self.layers.iter().zip(&state.layers).enumerate() {
+        for (il, layer) in self.layers.iter().enumerate() {
             rms_norm::record(rec, x, &layer.mixer_norm, normed, n, config.eps)?;
             if il + 1 == self.layers.len() && !step.read {
-                return layer.mixer.advance(rec, step, state);
+                return layer.mixer.advance(rec, step, il);
             }
-            layer.mixer.record(rec, step, state)?;
+            layer.mixer.record(rec, step, il)?;
             observe(rec, il, Part::Mixer);
             rms_norm::record(rec, x, &layer.ffn_norm, normed, n, config.eps)?;
             layer.ffn.record(rec, step)?;
@@ -103,7 +102,7 @@ impl Decoder {
         self.layers.iter().map(|layer| &layer.mixer)
     }
 
-    /// Records `logits = output * (rms(x) * output_norm)` for the first row of `x`.
+    /// Records `logits = output * (rms(x) * output_norm)` for the first `n` rows of `x`.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -114,9 +113,10 @@ impl Decoder {
         ws: &Workspace,
         x: &Tensor,
         logits: &Tensor,
+        n: u32,
     ) -> Result<()> {
-        rms_norm::record(rec, x, &self.output_norm, &ws.normed, 1, config.eps)?;
+        rms_norm::record(rec, x, &self.output_norm, &ws.normed, n, config.eps)?;
         let output = self.output.as_ref().unwrap_or(&self.embedding);
-        product::record(rec, "output", output, &ws.normed, logits, 1, Epilogue::Store)
+        product::record(rec, "output", output, &ws.normed, logits, n, Epilogue::Store)
     }
 }

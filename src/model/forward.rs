@@ -1,8 +1,8 @@
 //! The forward pass of whichever architecture a file has.
 
 use super::{
-    Decoder, ModelConfig, Observer, Qwen4Exp, SequenceState, Workspace, mixer::Mixer,
-    weights::Loader, workspace::Step,
+    Decoder, ModelConfig, Observer, Qwen4Exp, Workspace, mixer::Mixer, weights::Loader,
+    workspace::Step,
 };
 use crate::{Result, gpu::Recorder, ops::Tensor};
 use std::ops::Range;
@@ -44,14 +44,13 @@ impl Model {
         &self,
         rec: &mut Recorder,
         step: &Step<'_>,
-        state: &SequenceState,
         piece: Range<usize>,
         observer: Option<&mut dyn Observer>,
     ) -> Result<()> {
         match self {
             // Always in one piece.
-            Self::Decoder(model) => model.record(rec, step, state, observer),
-            Self::Qwen4Exp(model) => model.record(rec, step, state, piece, observer),
+            Self::Decoder(model) => model.record(rec, step, observer),
+            Self::Qwen4Exp(model) => model.record(rec, step, piece, observer),
         }
     }
 
@@ -60,17 +59,12 @@ impl Model {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn record_writes(
-        &self,
-        rec: &mut Recorder,
-        step: &Step<'_>,
-        state: &SequenceState,
-    ) -> Result<()> {
+    pub fn record_writes(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
         let mixers: &mut dyn Iterator<Item = &Mixer> = match self {
             Self::Decoder(model) => &mut model.mixers(),
             Self::Qwen4Exp(model) => &mut model.mixers(),
         };
-        mixers.zip(&state.layers).try_for_each(|(mixer, state)| mixer.write(rec, step, state))
+        mixers.enumerate().try_for_each(|(il, mixer)| mixer.write(rec, step, il))
     }
 
     /// What a step leaves for the head, a row a token.
@@ -81,7 +75,7 @@ impl Model {
         }
     }
 
-    /// Records the logits of the first row of `hidden`.
+    /// Records the logits of the first `n` rows of `hidden`.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -92,10 +86,11 @@ impl Model {
         ws: &Workspace,
         hidden: &Tensor,
         logits: &Tensor,
+        n: u32,
     ) -> Result<()> {
         match self {
-            Self::Decoder(model) => model.record_head(rec, config, ws, hidden, logits),
-            Self::Qwen4Exp(model) => model.record_head(rec, ws, hidden, logits),
+            Self::Decoder(model) => model.record_head(rec, config, ws, hidden, logits, n),
+            Self::Qwen4Exp(model) => model.record_head(rec, ws, hidden, logits, n),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The gated delta net block (spec/architectures.md 1.4).
 
-use super::{config::Gdn, state::RecurrentState, weights::Loader, workspace::Step};
+use super::{config::Gdn, weights::Loader, workspace::Step};
 use crate::{
     Error, Result,
     gpu::Recorder,
@@ -56,16 +56,11 @@ impl GatedDeltaNet {
         })
     }
 
-    /// `residual += gated_delta_net(normed)`, advancing `state`.
+    /// `residual += gated_delta_net(normed)`, advancing the state of layer `il` of every sequence.
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn record(
-        &self,
-        rec: &mut Recorder,
-        step: &Step<'_>,
-        state: &RecurrentState,
-    ) -> Result<()> {
+    pub fn record(&self, rec: &mut Recorder, step: &Step<'_>, il: usize) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
         let (Some(g), Some(s)) = (&config.gdn, &ws.gated_delta) else {
             return Err(Error::Model("workspace without a gated delta net".into()));
@@ -74,14 +69,17 @@ impl GatedDeltaNet {
         product::record(rec, "attn_qkv", &self.qkv, normed, &s.qkv, n, Epilogue::Store)?;
         product::record(rec, "attn_gate", &self.gate, normed, &s.z, n, Epilogue::Store)?;
         product::record(rec, "ssm_gates", &self.gates, normed, &s.gates, n, Epilogue::Store)?;
-        causal_conv::record(rec, &s.qkv, &self.conv, &state.conv_tail, &s.u, n)?;
         let inputs = gated_delta::Inputs {
             u: &s.u,
             gates: &s.gates,
             dt_bias: &self.dt_bias,
             ssm_a: &self.a,
         };
-        gated_delta::record(rec, &shape(g), &inputs, &state.s, &s.chunk, &s.o, n)?;
+        for share in step.shares {
+            let (state, tokens) = (share.state.recurrent_of(il)?, share.tokens);
+            causal_conv::record(rec, &s.qkv, &self.conv, &state.conv_tail, &s.u, tokens)?;
+            gated_delta::record(rec, &shape(g), &inputs, &state.s, &s.chunk, &s.o, tokens)?;
+        }
         let gate = config.arch.delta_gate();
         gated_norm::record(rec, &s.o, &s.z, &self.norm, &s.gated, n, config.eps, gate)?;
         product::record(rec, "ssm_out", &self.out, &s.gated, x, n, Epilogue::Add)

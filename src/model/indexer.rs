@@ -7,9 +7,9 @@ use super::{
 use crate::{
     Error, Result,
     gpu::Recorder,
-    kv::{IndexShape, IndexStep},
+    kv::IndexStep,
     ops::{
-        Matrix, Tensor, index_write,
+        Matrix, Tensor, Tokens, index_write,
         product::{self, Epilogue},
         qk_rope,
         rms_norm::Heads,
@@ -50,18 +50,14 @@ impl Indexer {
     }
 
     /// Queries, normed and rotated, to the workspace.
-    pub(super) fn project_queries(
-        &self,
-        rec: &mut Recorder,
-        step: &Step<'_>,
-        shape: IndexShape,
-    ) -> Result<()> {
+    pub(super) fn project_queries(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
         let s = space(ws)?;
         product::record(rec, "indexer_q", &self.q, &ws.normed, &s.q_raw, n, Epilogue::Store)?;
         let norm = HeadNorm { gamma: &self.q_norm, eps: config.eps };
         let rotation = Rotation { table: &ws.inputs.rope, kind: config.rope.kind };
-        let heads = Heads { count: shape.heads, stride: shape.head_dim };
+        let stride = self.k.n_out;
+        let heads = Heads { count: self.q.n_out / stride, stride };
         qk_rope::record(rec, (&s.q_raw, heads), Some(norm), rotation, &s.q, n)
     }
 
@@ -71,11 +67,12 @@ impl Indexer {
         rec: &mut Recorder,
         step: &Step<'_>,
         keys: IndexStep<'_>,
+        tokens: Tokens,
     ) -> Result<()> {
-        let Step { config, ws, n, .. } = *step;
+        let Step { config, ws, .. } = *step;
         let s = space(ws)?;
         let norm = HeadNorm { gamma: &self.k_norm, eps: config.eps };
         let rotation = Rotation { table: &s.block_rope, kind: config.rope.kind };
-        index_write::record(rec, &s.k, norm, rotation, keys, n)
+        index_write::record(rec, &s.k, norm, rotation, keys, tokens)
     }
 }

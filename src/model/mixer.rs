@@ -1,10 +1,10 @@
 //! What mixes tokens in a layer: attention or the gated delta net.
 
 use super::{
-    attention::Attention, config::LayerKind, gated_delta::GatedDeltaNet, state::LayerState,
-    weights::Loader, workspace::Step,
+    attention::Attention, config::LayerKind, gated_delta::GatedDeltaNet, weights::Loader,
+    workspace::Step,
 };
-use crate::{Error, Result, gpu::Recorder};
+use crate::{Result, gpu::Recorder};
 
 /// Weights of one block that mixes tokens.
 #[derive(Debug)]
@@ -27,32 +27,25 @@ impl Mixer {
         })
     }
 
-    /// `residual += mixer(normed)`, advancing `state`.
+    /// `residual += mixer(normed)`, advancing the state of layer `il` of every sequence.
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn record(&self, rec: &mut Recorder, step: &Step<'_>, state: &LayerState) -> Result<()> {
-        match (self, state) {
-            (Self::Attention(block), LayerState::Attention(state)) => {
-                block.record(rec, step, state)
-            }
-            (Self::GatedDelta(block), LayerState::Recurrent(state)) => {
-                block.record(rec, step, state)
-            }
-            _ => Err(Error::Model("a layer has another kind of state".into())),
+    pub fn record(&self, rec: &mut Recorder, step: &Step<'_>, il: usize) -> Result<()> {
+        match self {
+            Self::Attention(block) => block.record(rec, step, il),
+            Self::GatedDelta(block) => block.record(rec, step, il),
         }
     }
 
-    /// Only advances `state`.
+    /// Only advances the state.
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn advance(&self, rec: &mut Recorder, step: &Step<'_>, state: &LayerState) -> Result<()> {
-        match (self, state) {
-            (Self::Attention(block), LayerState::Attention(state)) => {
-                block.advance(rec, step, state)
-            }
-            _ => self.record(rec, step, state),
+    pub fn advance(&self, rec: &mut Recorder, step: &Step<'_>, il: usize) -> Result<()> {
+        match self {
+            Self::Attention(block) => block.advance(rec, step, il),
+            Self::GatedDelta(block) => block.record(rec, step, il),
         }
     }
 
@@ -60,10 +53,10 @@ impl Mixer {
     ///
     /// # Errors
     /// Shapes that do not fit.
-    pub fn write(&self, rec: &mut Recorder, step: &Step<'_>, state: &LayerState) -> Result<()> {
-        match (self, state) {
-            (Self::Attention(block), LayerState::Attention(state)) => block.write(rec, step, state),
-            _ => Ok(()),
+    pub fn write(&self, rec: &mut Recorder, step: &Step<'_>, il: usize) -> Result<()> {
+        match self {
+            Self::Attention(block) => block.write(rec, step, il),
+            Self::GatedDelta(_) => Ok(()),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::config::{LayerKind, ModelConfig};
 use crate::{
-    Result,
+    Error, Result,
     gpu::{Gpu, Heap, Memory, MemoryKind},
     kv::{CacheOptions, IndexLayer, KvCounts, KvLayer, KvSpan, Placement, StepTaken},
     ops::Tensor,
@@ -137,6 +137,28 @@ impl SequenceState {
         })
     }
 
+    /// State of layer `il`, which attends.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when it does not.
+    pub fn attention_of(&self, il: usize) -> Result<&AttentionState> {
+        match self.layers.get(il) {
+            Some(LayerState::Attention(state)) => Ok(state),
+            _ => Err(another_kind(il)),
+        }
+    }
+
+    /// State of layer `il`, which is recurrent.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when it is not.
+    pub fn recurrent_of(&self, il: usize) -> Result<&RecurrentState> {
+        match self.layers.get(il) {
+            Some(LayerState::Recurrent(state)) => Ok(state),
+            _ => Err(another_kind(il)),
+        }
+    }
+
     /// All of the part of fixed size.
     fn fixed(&self) -> impl Iterator<Item = &Tensor> {
         let recurrent = self.layers.iter().filter_map(|l| match l {
@@ -213,6 +235,10 @@ impl SequenceState {
     pub fn clear(&self, gpu: &Gpu) {
         self.fixed().for_each(|tensor| gpu.zero(&tensor.buf));
     }
+}
+
+fn another_kind(il: usize) -> Error {
+    Error::Model(format!("the state of layer {il} is of another kind"))
 }
 
 fn state_tensor(gpu: &dyn Memory, heap: Heap, [rows, width]: [u32; 2]) -> Result<Tensor> {

@@ -1,4 +1,4 @@
-//! Scratch of a forward pass: one set for all sequences, which take turns. Siblings that can run
+//! Scratch of a forward pass: one set for all sequences, which take turns or step together. Siblings that can run
 //! side by side have buffers of their own, so that no barrier falls between them.
 
 use super::{
@@ -11,7 +11,7 @@ use crate::{
     gpu::{Buf, Gpu, Heap, Memory, MemoryKind},
     kv::{FEW, KvLayer, KvSpan, Staging},
     ops::{
-        Routing, Tensor, attention::AttentionScratch, experts::ExpertScratch,
+        Routing, Tensor, Tokens, attention::AttentionScratch, experts::ExpertScratch,
         gated_delta::GatedDeltaScratch, host_rows::HostRows, select_blocks::SelectScratch,
         sparse_attention::GatherScratch, top_blocks::Selection,
     },
@@ -22,7 +22,7 @@ use crate::{
 pub struct Inputs {
     /// Token ids, u32 `[n]`.
     pub tokens: Buf,
-    /// Positions, u32 `[n]`, ascending by one.
+    /// Positions, u32 `[n]`, those of a sequence ascending by one.
     pub positions: Buf,
     /// cos and sin of every pair at every position, f32 `[n][n_rot / 2][2]`.
     pub rope: Tensor,
@@ -31,7 +31,8 @@ pub struct Inputs {
 /// Scratch of the indexer, and the part of a step's inputs that is for it.
 #[derive(Debug)]
 pub struct IndexerSpace {
-    /// cos and sin of the first position of every block that the step touches.
+    /// cos and sin of the first position of every block that a sequence of the step touches, from
+    /// the row of its first token on.
     pub block_rope: Tensor,
     /// Queries before norm and rope.
     pub q_raw: Tensor,
@@ -127,6 +128,27 @@ pub struct StreamSpace {
     pub weights: Tensor,
 }
 
+/// What a step has of one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Share<'a> {
+    /// Its tokens.
+    pub tokens: Tokens,
+    /// What it remembers.
+    pub state: &'a SequenceState,
+    /// The KV segments that the tokens' positions lie in; none without attention layers.
+    pub span: Option<KvSpan>,
+}
+
+impl Share<'_> {
+    /// The segments that keys and values go to.
+    ///
+    /// # Errors
+    /// [`Error::Model`] when no room was made.
+    pub fn span(&self) -> Result<KvSpan> {
+        self.span.ok_or_else(|| Error::Model("no room for keys and values".into()))
+    }
+}
+
 /// One pass over the layers: what is recorded once for its shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
@@ -134,25 +156,14 @@ pub struct Step<'a> {
     pub config: &'a ModelConfig,
     /// Inputs and scratch.
     pub ws: &'a Workspace,
-    /// Tokens.
+    /// Tokens of all sequences together.
     pub n: u32,
-    /// The KV segments that the tokens' positions lie in; none without attention layers.
-    pub span: Option<KvSpan>,
+    /// Whose they are, row by row.
+    pub shares: &'a [Share<'a>],
     /// Every token sees all before it: layers that select what they read need not do so.
     pub dense: bool,
     /// Whether anyone reads what the last layer leaves: if not, it only advances its state.
     pub read: bool,
-}
-
-impl<'a> Step<'a> {
-    /// Where keys and values go: positions, and the segments they lie in.
-    ///
-    /// # Errors
-    /// [`Error::Model`] when no room was made.
-    pub fn places(&self) -> Result<(&'a Buf, KvSpan)> {
-        let span = self.span.ok_or_else(|| Error::Model("no room for keys and values".into()))?;
-        Ok((&self.ws.inputs.positions, span))
-    }
 }
 
 /// All scratch of a model for steps of up to `rows` tokens.
@@ -160,6 +171,8 @@ impl<'a> Step<'a> {
 pub struct Workspace {
     /// Tokens a step may have.
     pub rows: u32,
+    /// Sequences a step may have.
+    pub sequences: u32,
     /// What the host writes.
     pub inputs: Inputs,
     /// The residual stream `[rows][n_embd]`, or all streams side by side.
@@ -180,6 +193,8 @@ pub struct Workspace {
     pub indexer: Option<IndexerSpace>,
     /// N-gram embedding, where the model has it.
     pub ngram: Option<NgramSpace>,
+    /// Logits of all sequences of a step, before each takes its own; none where a step has one.
+    pub logits: Option<Tensor>,
     /// Where keys and values in host memory are copied for steps of many tokens, once there are
     /// any.
     pub staging: Option<Staging>,
@@ -187,14 +202,24 @@ pub struct Workspace {
 
 impl Workspace {
     /// Allocates for steps of at most `rows` tokens, fewer where a tensor of that many would
-    /// exceed one binding, of sequences of up to `context` tokens.
+    /// exceed one binding, of one sequence of up to `context` tokens or one token of each of up to
+    /// `sequences`, of which no more than [`FEW`] step together.
     ///
     /// # Errors
     /// [`crate::Error::Device`] when memory is short or even one row exceeds a binding.
-    pub fn new(gpu: &dyn Memory, config: &ModelConfig, rows: u32, context: u32) -> Result<Self> {
+    pub fn new(
+        gpu: &dyn Memory,
+        config: &ModelConfig,
+        rows: u32,
+        context: u32,
+        sequences: u32,
+    ) -> Result<Self> {
         let widest = u64::from(widest_row(config)) * 4;
         let fitting = (gpu.caps().max_binding / widest).clamp(1, u64::from(rows));
         let rows = fitting as u32;
+        let logits = u64::from(config.n_vocab) * 4;
+        let fitting = (gpu.caps().max_binding / logits).clamp(1, FEW.into()) as u32;
+        let sequences = sequences.clamp(1, fitting).min(rows);
         let scratch = |label: &str, width: u32| Tensor::scratch(gpu, label, rows, width);
         let words = |label: &str| gpu.alloc(label, u64::from(rows) * 4, MemoryKind::Scratch);
         let inputs = Inputs {
@@ -209,7 +234,7 @@ impl Workspace {
             v: scratch("v", kv_width)?,
             q: scratch("q", q_width)?,
             out: scratch("attention", q_width)?,
-            partial: AttentionScratch::new(gpu, config.n_head, config.head_dim, rows)?,
+            partial: AttentionScratch::new(gpu, config.n_head, config.head_dim, rows, sequences)?,
         };
         let gated_delta = match &config.gdn {
             None => None,
@@ -264,7 +289,7 @@ impl Workspace {
             Some(c) => {
                 let shape = c.indexer.shape();
                 let width = shape.heads * shape.head_dim;
-                let blocks = shape.touched(rows);
+                let blocks = shape.touched(rows).max(sequences);
                 Some(IndexerSpace {
                     block_rope: Tensor::scratch(gpu, "block rope", blocks, config.rope.n_rot)?,
                     q_raw: scratch("indexer q raw", width)?,
@@ -272,7 +297,13 @@ impl Workspace {
                     k: scratch("indexer k", shape.head_dim)?,
                     scratch: SelectScratch::new(gpu, shape, rows, context)?,
                     selection: Selection::new(gpu, shape, rows)?,
-                    gathered: GatherScratch::new(gpu, shape, config.n_kv, config.head_dim)?,
+                    gathered: GatherScratch::new(
+                        gpu,
+                        shape,
+                        config.n_kv,
+                        config.head_dim,
+                        sequences,
+                    )?,
                 })
             }
         };
@@ -283,8 +314,13 @@ impl Workspace {
                 value: scratch("ngram value", config.n_embd)?,
             }),
         };
+        let logits = (sequences > 1)
+            .then(|| Tensor::scratch(gpu, "logits of a step", sequences, config.n_vocab))
+            .transpose()?;
         Ok(Self {
             rows,
+            sequences,
+            logits,
             inputs,
             indexer,
             ngram,

@@ -6,7 +6,7 @@
 //! workgroups where the queries alone would leave the device idle. A last dispatch merges the
 //! splits. Pieces are cut alike wherever they lie, so results do not depend on placement.
 
-use super::{Tensor, kv_pages, kv_stage, reduction_width, top_blocks::Selection};
+use super::{Tensor, Tokens, kv_pages, kv_stage, reduction_width, top_blocks::Selection};
 use crate::{
     Error, Result,
     gpu::{Bind, Caps, Grid, Memory, Recorder},
@@ -29,22 +29,39 @@ pub struct AttentionScratch {
     state: Tensor,
     /// `[query][split][n_head][head_dim]` weighted sums of values.
     sums: Tensor,
+    /// Softmaxes of one sequence of a step: how its history is split does not depend on who is
+    /// beside it.
+    share: u32,
 }
 
 impl AttentionScratch {
     /// Scratch for layers of up to `n_head` query heads of `head_dim` values and steps of
-    /// `max_n` tokens: of a step of few tokens every split has a softmax.
+    /// `max_n` tokens of up to `sequences` sequences: of a step of few tokens every split has a
+    /// softmax.
     ///
     /// # Errors
     /// [`Error::Device`] when memory is short.
-    pub fn new(gpu: &dyn Memory, n_head: u32, head_dim: u32, max_n: u32) -> Result<Self> {
+    pub fn new(
+        gpu: &dyn Memory,
+        n_head: u32,
+        head_dim: u32,
+        max_n: u32,
+        sequences: u32,
+    ) -> Result<Self> {
         let row = u64::from(n_head) * u64::from(head_dim) * 4;
         let fit = u32::try_from(gpu.caps().max_binding / row.max(1)).unwrap_or(u32::MAX);
-        let slots = max_n.max(WORKGROUPS).min(fit).max(1);
+        let slots = max_n.max(WORKGROUPS * sequences).min(fit).max(1);
         Ok(Self {
             state: Tensor::scratch(gpu, "attention state", slots, 2 * n_head)?,
             sums: Tensor::scratch(gpu, "attention sums", slots, n_head * head_dim)?,
+            share: (slots / sequences.max(1)).max(1),
         })
+    }
+
+    fn expect(&self, slots: u32, n_head: u32, head_dim: u32) -> Result<()> {
+        let Self { state, sums, .. } = self;
+        state.expect("attention", "scratch", slots, state.width.max(2 * n_head))?;
+        sums.expect("attention", "scratch", slots, sums.width.max(n_head * head_dim))
     }
 }
 
@@ -85,6 +102,7 @@ struct Params {
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct MergeParams {
+    first: u32,
     rows: u32,
     n_head: u32,
     head_dim: u32,
@@ -141,9 +159,9 @@ impl Plan {
     }
 }
 
-/// `out[t][h] = softmax(scale * q[t][h] . K[0..=pos(t)]) . V * sigmoid(gate[t][h])` for the first
-/// `n` rows; the step's own keys are in the cache already. `q` and `out` are
-/// `[n][n_head * head_dim]`; the kv head of h is `h / (n_head / n_kv)`.
+/// `out[t][h] = softmax(scale * q[t][h] . K[0..=pos(t)]) . V * sigmoid(gate[t][h])` for the rows
+/// of `tokens`; their own keys are in the cache already. `q` and `out` are
+/// `[step's n][n_head * head_dim]`; the kv head of h is `h / (n_head / n_kv)`.
 ///
 /// # Errors
 /// Shapes that do not fit.
@@ -155,10 +173,10 @@ pub fn record(
     step: KvStep<'_>,
     scratch: &AttentionScratch,
     out: &Tensor,
-    n: u32,
+    tokens: impl Into<Tokens>,
     scale: f32,
 ) -> Result<()> {
-    record_seen(rec, q, gate, step, None, scratch, out, n, scale)
+    record_seen(rec, q, gate, step, None, scratch, out, tokens.into(), scale)
 }
 
 /// [`record`], of the whole history or of selected blocks ([`super::sparse_attention`]).
@@ -171,21 +189,20 @@ pub(super) fn record_seen(
     selected: Option<(&Selection, IndexShape)>,
     scratch: &AttentionScratch,
     out: &Tensor,
-    n: u32,
+    tokens: Tokens,
     scale: f32,
 ) -> Result<()> {
+    let (n, end) = (tokens.n, tokens.end());
     let (n_kv, head_dim) = (step.layer.n_kv(), step.layer.head_dim());
     let n_head = heads_of(q, step.layer)?;
-    q.expect("attention", "q", n, n_head * head_dim)?;
-    out.expect("attention", "out", n, n_head * head_dim)?;
-    let slots = scratch.sums.rows;
-    scratch.state.expect("attention", "scratch", n, scratch.state.width.max(2 * n_head))?;
-    scratch.sums.expect("attention", "scratch", n, scratch.sums.width.max(n_head * head_dim))?;
-    let pieces = step.pieces("attention", n)?;
+    q.expect("attention", "q", end, n_head * head_dim)?;
+    out.expect("attention", "out", end, n_head * head_dim)?;
+    let pieces = step.pieces("attention", tokens)?;
     let most = selected.map_or(u32::MAX, |(_, shape)| shape.budget + shape.ratio);
     let longest = pieces.iter().map(|piece| piece.tokens.min(most)).max().unwrap_or(1);
     let queries = (n, selected.is_some());
-    let plan = Plan::new(queries, n_kv, n_head / n_kv, head_dim, longest, slots);
+    let plan = Plan::new(queries, n_kv, n_head / n_kv, head_dim, longest, scratch.share);
+    scratch.expect(end * plan.splits, n_head, head_dim)?;
     let variant = Variant::new(plan.shader)
         .flag("sparse", selected.is_some())
         .choose("K", step.layer.k_type().name())
@@ -194,18 +211,18 @@ pub(super) fn record_seen(
         .number("TOKENS", plan.tokens)
         .number("HEADS", plan.heads);
     if let Some(selected) = selected {
-        kv_pages::record(rec, step, &pieces, selected, n)?;
+        kv_pages::record(rec, step, &pieces, selected, tokens)?;
     }
     for (i, piece) in pieces.iter().enumerate() {
         let (rows, base) = match step.staged(piece) {
             None => (piece.segment, piece.first - piece.segment.first),
             Some(staging) => {
-                kv_stage::record(rec, step, piece, staging, selected.is_some(), n)?;
+                kv_stage::record(rec, step, piece, staging, selected.is_some(), tokens)?;
                 (&staging.piece, 0)
             }
         };
-        for first in (0..n).step_by(plan.batch as usize) {
-            let batch = plan.batch.min(n - first);
+        for first in (tokens.first..end).step_by(plan.batch as usize) {
+            let batch = plan.batch.min(end - first);
             let groups = batch.div_ceil(plan.tokens) * n_kv * plan.blocks * plan.splits;
             let params = Params {
                 groups,
@@ -239,7 +256,7 @@ pub(super) fn record_seen(
             rec.dispatch("attention", &variant, &bindings, &params, grid)?;
         }
     }
-    merge(rec, scratch, gate, out, n, (n_head, head_dim), plan.splits)
+    merge(rec, scratch, gate, out, tokens, (n_head, head_dim), plan.splits)
 }
 
 fn heads_of(q: &Tensor, layer: &KvLayer) -> Result<u32> {
@@ -260,18 +277,25 @@ fn merge(
     scratch: &AttentionScratch,
     gate: Option<Gate<'_>>,
     out: &Tensor,
-    n: u32,
+    tokens: Tokens,
     (n_head, head_dim): (u32, u32),
     splits: u32,
 ) -> Result<()> {
     let mut bindings =
         vec![(&scratch.state.buf).into(), (&scratch.sums.buf).into(), (&out.buf).into()];
-    let rows = n * n_head;
-    let mut params =
-        MergeParams { rows, n_head, head_dim, splits, gate_token: 0, gate_head: 0, gate_first: 0 };
+    let mut params = MergeParams {
+        first: tokens.first * n_head,
+        rows: tokens.end() * n_head,
+        n_head,
+        head_dim,
+        splits,
+        gate_token: 0,
+        gate_head: 0,
+        gate_first: 0,
+    };
     if let Some(gate) = gate {
         let width = gate.tensor.width.max(gate.first + (n_head - 1) * gate.stride + head_dim);
-        gate.tensor.expect("attention", "gate", n, width)?;
+        gate.tensor.expect("attention", "gate", tokens.end(), width)?;
         params.gate_token = gate.tensor.width;
         params.gate_head = gate.stride;
         params.gate_first = gate.first;
@@ -281,7 +305,8 @@ fn merge(
     let variant = Variant::new("attention_merge")
         .flag("gate", gate.is_some())
         .number("WG", reduction_width(head_dim, caps));
-    rec.dispatch("attention_merge", &variant, &bindings, &params, Grid::Flat(u64::from(rows)))
+    let grid = Grid::Flat(u64::from(tokens.n * n_head));
+    rec.dispatch("attention_merge", &variant, &bindings, &params, grid)
 }
 
 #[cfg(test)]

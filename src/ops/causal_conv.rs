@@ -1,7 +1,7 @@
 //! Causal depthwise convolution over time with its tail, then silu (spec/architectures.md 1.4
 //! step 2, and 4.5.3 with gaps between the taps).
 
-use super::Tensor;
+use super::{Tensor, Tokens};
 use crate::{
     Error, Result,
     gpu::{Grid, Recorder},
@@ -11,6 +11,7 @@ use crate::{
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
+    first: u32,
     n: u32,
     channels: u32,
 }
@@ -19,10 +20,10 @@ struct Params {
 const STRIP: u32 = 64;
 const BLOCK: u32 = 32;
 
-/// `u[t][ch] = silu(Σ_j w[ch][j] · x[t − (c−1) + j][ch])` for the first `n` rows, where the rows
-/// before the first are those of `tail`; then `tail` becomes the last c−1 rows.
+/// `u[t][ch] = silu(Σ_j w[ch][j] · x[t − (c−1) + j][ch])` for the rows of `tokens`, where the
+/// rows before the first are those of `tail`; then `tail` becomes the last c−1 rows.
 ///
-/// `x` and `u` are `[n][channels]`, `weight` is `[channels][c]` with the current token's tap last,
+/// `x` and `u` are `[step's n][channels]`, `weight` is `[channels][c]` with the current token's tap last,
 /// `tail` is `[c−1][channels]` (zeros for a new sequence).
 ///
 /// # Errors
@@ -33,15 +34,15 @@ pub fn record(
     weight: &Tensor,
     tail: &Tensor,
     u: &Tensor,
-    n: u32,
+    tokens: impl Into<Tokens>,
 ) -> Result<()> {
-    dispatch(rec, x, weight, 1, tail, u, n, false)
+    dispatch(rec, x, weight, 1, tail, u, tokens.into(), false)
 }
 
-/// `y[t][ch] += silu(Σ_j w[ch][j] · x[t − (c−1−j)·dilation][ch])` for the first `n` rows, where
-/// the rows before the first are those of `tail`; then `tail` becomes the last (c−1)·dilation rows.
+/// `y[t][ch] += silu(Σ_j w[ch][j] · x[t − (c−1−j)·dilation][ch])` for the rows of `tokens`,
+/// where the rows before the first are those of `tail`; then `tail` becomes the last (c−1)·dilation rows.
 ///
-/// `x` and `y` are `[n][channels]`, `weight` is `[channels][c]` with the current token's tap last,
+/// `x` and `y` are `[step's n][channels]`, `weight` is `[channels][c]` with the current token's tap last,
 /// `tail` is `[(c−1)·dilation][channels]` (zeros for a new sequence).
 ///
 /// # Errors
@@ -53,9 +54,9 @@ pub fn record_add(
     dilation: u32,
     tail: &Tensor,
     y: &Tensor,
-    n: u32,
+    tokens: impl Into<Tokens>,
 ) -> Result<()> {
-    dispatch(rec, x, weight, dilation, tail, y, n, true)
+    dispatch(rec, x, weight, dilation, tail, y, tokens.into(), true)
 }
 
 #[expect(clippy::too_many_arguments)]
@@ -66,33 +67,29 @@ fn dispatch(
     dilation: u32,
     tail: &Tensor,
     u: &Tensor,
-    n: u32,
+    tokens: Tokens,
     add: bool,
 ) -> Result<()> {
     let (channels, taps) = (x.width, weight.width);
+    let Tokens { first, n } = tokens;
     let history = u64::from(taps.saturating_sub(1)) * u64::from(dilation);
     if !(1..=u64::from(BLOCK)).contains(&history) {
         return Err(Error::Shader(format!(
             "causal_conv: {taps} taps {dilation} apart reach {history} rows back, not 1 to {BLOCK}"
         )));
     }
-    x.expect("causal_conv", "x", n, channels)?;
+    x.expect("causal_conv", "x", tokens.end(), channels)?;
     weight.expect("causal_conv", "weight", channels, taps)?;
     tail.expect("causal_conv", "tail", history as u32, channels)?;
-    u.expect("causal_conv", "u", n, channels)?;
+    u.expect("causal_conv", "u", tokens.end(), channels)?;
     let variant = Variant::new("causal_conv")
         .flag("add", add)
         .number("TAPS", taps)
         .number("DILATION", dilation);
     let bindings = [(&x.buf).into(), (&weight.buf).into(), (&tail.buf).into(), (&u.buf).into()];
     let workgroups = u64::from(channels.div_ceil(STRIP)) * u64::from(n.div_ceil(BLOCK));
-    rec.dispatch(
-        "causal_conv",
-        &variant,
-        &bindings,
-        &Params { n, channels },
-        Grid::Flat(workgroups),
-    )
+    let params = Params { first, n, channels };
+    rec.dispatch("causal_conv", &variant, &bindings, &params, Grid::Flat(workgroups))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! How many of the tokens that queries have selected lie in host memory, where a cache lies in both
 //! memories: what crosses the bus (spec/kv-offload.md 6).
 
-use super::top_blocks::Selection;
+use super::{Tokens, top_blocks::Selection};
 use crate::{
     Error, Result,
     gpu::{Buf, Gpu, Grid, Heap, Memory, MemoryKind, Recorder},
@@ -28,7 +28,8 @@ pub struct HostRowCounts {
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
-    n: u32,
+    query: u32,
+    end: u32,
     shift: u32,
     most: u32,
     first: u32,
@@ -61,7 +62,7 @@ impl HostRows {
     }
 }
 
-/// Adds what the first `n` queries of `selection` attend to in host memory; nothing where the
+/// Adds what the queries of `tokens` attend to in host memory by `selection`; nothing where the
 /// segments that the step reads are all in one memory, so that positions tell it.
 ///
 /// # Errors
@@ -71,28 +72,31 @@ pub(super) fn record(
     step: KvStep<'_>,
     (selection, shape): (&Selection, IndexShape),
     rows: &HostRows,
-    n: u32,
+    tokens: impl Into<Tokens>,
 ) -> Result<()> {
-    let segments = step.segments("host_rows", n, 0..step.span.to)?;
+    let tokens = tokens.into();
+    let segments = step.segments("host_rows", tokens, 0..step.span.to)?;
     let on_host = |segment: &KvSegment| segment.heap() == Heap::Host;
     if segments.iter().all(on_host) || !segments.iter().any(on_host) {
         return Ok(());
     }
-    if selection.rows < n || selection.most != shape.most() {
+    if selection.rows < tokens.end() || selection.most != shape.most() {
         return Err(Error::Shader(format!(
             "host_rows: a selection for {} queries",
             selection.rows
         )));
     }
-    let counter = match (n, step.span.pieces) {
+    let counter = match (tokens.n, step.span.pieces) {
         (1, _) => 0,
         (_, Some(_)) => 1,
         (_, None) => 2,
     };
     for run in segments.chunk_by(|a, b| a.heap() == b.heap()).filter(|run| on_host(&run[0])) {
-        let tokens = run.iter().map(|segment| segment.tokens).sum();
+        let room = run.iter().map(|segment| segment.tokens).sum();
         let (shift, most) = (shape.ratio.ilog2(), shape.most());
-        let params = Params { n, shift, most, first: run[0].first, tokens, counter };
+        let first = run[0].first;
+        let (query, end) = (tokens.first, tokens.end());
+        let params = Params { query, end, shift, most, first, tokens: room, counter };
         let bindings = [step.positions.into(), (&selection.blocks).into(), (&rows.0).into()];
         rec.dispatch("host_rows", &Variant::new("host_rows"), &bindings, &params, Grid::Flat(1))?;
     }

@@ -1,6 +1,6 @@
 //! Scores of blocks: `sum_h relu(q_h . pooled_b) / sqrt(head_dim)` (spec/architectures.md 4.5.4).
 
-use super::Tensor;
+use super::{Tensor, Tokens};
 use crate::{
     Error, Result,
     gpu::{Buf, Grid, Recorder},
@@ -28,7 +28,7 @@ struct Params {
     scale: f32,
 }
 
-/// Scores of the complete blocks of queries `first .. first + n` of the step, as bits of f32, to
+/// Scores of the complete blocks of the queries of `tokens`, as bits of f32, to
 /// `scores`, u32 `[n][stride]`; `q` is `[step's n][heads * head_dim]`, normed and rotated. A query
 /// that selects all its blocks gets none. One dispatch a segment.
 ///
@@ -38,27 +38,27 @@ pub fn record(
     rec: &mut Recorder,
     q: &Tensor,
     step: IndexStep<'_>,
-    (first, n): (u32, u32),
+    tokens: Tokens,
     (scores, stride): (&Buf, u32),
 ) -> Result<()> {
-    let shape = step.layer.shape();
-    q.expect("index_scores", "q", first + n, shape.heads * shape.head_dim)?;
+    let (shape, Tokens { first, n }) = (step.layer.shape(), tokens);
+    q.expect("index_scores", "q", tokens.end(), shape.heads * shape.head_dim)?;
     if scores.size() < u64::from(n) * u64::from(stride) * 4 {
         return Err(Error::Shader(format!("index_scores: no room for {n} x {stride} scores")));
     }
-    let tokens = if n == 1 { 1 } else { TOKENS };
+    let together = if n == 1 { 1 } else { TOKENS };
     let variant = Variant::new("index_scores")
         .choose("T", step.layer.element().name())
         .number("D", shape.head_dim)
-        .number("TOKENS", tokens)
+        .number("TOKENS", together)
         .number("HEADS", shape.heads);
-    for segment in step.segments("index_scores", first + n, 0..step.span.to)? {
+    for segment in step.segments("index_scores", tokens, 0..step.span.to)? {
         let blocks = (segment.tokens / shape.ratio).min(stride - segment.first / shape.ratio);
         if blocks == 0 {
             continue;
         }
         let tiles = blocks.div_ceil(BLOCKS);
-        let groups = tiles * n.div_ceil(tokens);
+        let groups = tiles * n.div_ceil(together);
         let params = Params {
             groups,
             tiles,

@@ -2,7 +2,7 @@
 //! completes (spec/architectures.md 4.5.4).
 
 use super::{
-    Tensor, reduction_width,
+    Tensor, Tokens, reduction_width,
     rope::{HeadNorm, Rotation},
 };
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
     groups: u32,
+    row: u32,
     n: u32,
     ratio: u32,
     n_rot: u32,
@@ -25,10 +26,10 @@ struct Params {
     eps: f32,
 }
 
-/// Stores the first `n` rows of `keys` (`[n][head_dim]`, the output of `indexer.k_proj`) at their
-/// positions, and pooled keys after norm and rotation. `blocks` has a row for each of the
-/// [`crate::kv::IndexShape::touched`] blocks from that of the step's first token on, for the
-/// position of the block's first token ([`super::rope::RopeTable::write_every`]). One dispatch a
+/// Stores the rows of `tokens` in `keys` (`[step's n][head_dim]`, the output of `indexer.k_proj`) at
+/// their positions, and pooled keys after norm and rotation. `blocks` has from row `tokens.first` on
+/// a row for each of the [`crate::kv::IndexShape::touched`] blocks from that of the first token on,
+/// for the position of the block's first token ([`super::rope::RopeTable::rows`]). One dispatch a
 /// segment that the step may write to.
 ///
 /// # Errors
@@ -39,13 +40,15 @@ pub fn record(
     norm: HeadNorm<'_>,
     blocks: Rotation<'_>,
     step: IndexStep<'_>,
-    n: u32,
+    tokens: impl Into<Tokens>,
 ) -> Result<()> {
+    let tokens = tokens.into();
+    let Tokens { first: row, n } = tokens;
     let (shape, element) = (step.layer.shape(), step.layer.element());
-    keys.expect("index_write", "keys", n, shape.head_dim)?;
+    keys.expect("index_write", "keys", tokens.end(), shape.head_dim)?;
     norm.gamma.expect("index_write", "gamma", 1, shape.head_dim)?;
     let groups = shape.touched(n);
-    let n_rot = blocks.check("index_write", groups, shape.head_dim)?;
+    let n_rot = blocks.check("index_write", row + groups, shape.head_dim)?;
     let caps = rec.gpu().caps();
     let variant = Variant::new("index_write")
         .choose("T", element.name())
@@ -54,9 +57,10 @@ pub fn record(
         .flag("subgroup", caps.subgroup)
         .number("D", shape.head_dim)
         .number("WG", reduction_width(shape.head_dim / 8, caps));
-    for segment in step.segments("index_write", n, step.span.from..step.span.to)? {
+    for segment in step.segments("index_write", tokens, step.span.from..step.span.to)? {
         let params = Params {
             groups,
+            row,
             n,
             ratio: shape.ratio,
             n_rot,

@@ -1,7 +1,7 @@
 //! Which pages of the history any query of a step reads from, so that the others are not copied
 //! ([`super::kv_stage`], spec/kv-offload.md 5).
 
-use super::top_blocks::Selection;
+use super::{Tokens, top_blocks::Selection};
 use crate::{
     Error, Result,
     gpu::{Grid, Recorder},
@@ -18,8 +18,8 @@ struct Params {
     most: u32,
 }
 
-/// Writes the bit of every page of `pieces` to the step's staging, from what its first `n` queries
-/// have selected; nothing where no piece is copied.
+/// Writes the bit of every page of `pieces` to the step's staging, from what the queries of
+/// `tokens`, all of the step, have selected; nothing where no piece is copied.
 ///
 /// # Errors
 /// Shapes that do not fit.
@@ -28,17 +28,18 @@ pub(super) fn record(
     step: KvStep<'_>,
     pieces: &[Piece<'_>],
     (selection, shape): (&Selection, IndexShape),
-    n: u32,
+    tokens: Tokens,
 ) -> Result<()> {
     let Some(staging) = pieces.iter().find_map(|piece| step.staged(piece)) else { return Ok(()) };
-    if shape.ratio > PAGE {
-        return Err(Error::Shader(format!("kv_pages: blocks of {} tokens", shape.ratio)));
+    if shape.ratio > PAGE || tokens.first > 0 {
+        let ratio = shape.ratio;
+        return Err(Error::Shader(format!("kv_pages: {tokens:?}, blocks of {ratio} tokens")));
     }
     // Past the context there is room, but no position.
     let end = pieces.last().map_or(0, |piece| piece.first + (piece.tokens - 1));
     let words = u64::from(end / (32 * PAGE) + 1).min(staging.pages.size() / 4);
     let (shift, most) = (shape.ratio.ilog2(), shape.most());
-    let params = Params { groups: words as u32, n, shift, most };
+    let params = Params { groups: words as u32, n: tokens.n, shift, most };
     let bindings = [step.positions.into(), (&selection.blocks).into(), (&staging.pages).into()];
     rec.dispatch("kv_pages", &Variant::new("kv_pages"), &bindings, &params, Grid::Flat(words))
 }

@@ -2,6 +2,7 @@
 //! (spec/kv-offload.md 5): every row crosses the bus once for all queries of the step. The step's
 //! own rows come from the copy that [`super::kv_write`] has left on the device.
 
+use super::Tokens;
 use crate::{
     Error, Result,
     gpu::{Buf, Grid, Recorder},
@@ -23,7 +24,7 @@ struct Params {
     tile: u32,
 }
 
-/// Copies the rows of `piece` at positions up to the last of the step's `n` tokens to
+/// Copies the rows of `piece` at positions up to the last of `tokens`, all of the step, to
 /// `staging.piece`: those before the first of them from the segment, the others from
 /// `staging.chunk`. With `sparse`, only pages that [`super::kv_pages`] has marked.
 ///
@@ -35,14 +36,14 @@ pub(super) fn record(
     piece: &Piece<'_>,
     staging: &Staging,
     sparse: bool,
-    n: u32,
+    tokens: Tokens,
 ) -> Result<()> {
-    let layer = step.layer;
+    let (layer, Tokens { first, n }) = (step.layer, tokens);
     let Staging { piece: to, chunk, .. } = staging;
     let whole = piece.first.is_multiple_of(PAGE) && piece.tokens.is_multiple_of(PAGE);
-    if !whole || piece.tokens > to.tokens || n > chunk.tokens - PAGE + 1 {
+    if !whole || piece.tokens > to.tokens || first > 0 || n > chunk.tokens - PAGE + 1 {
         return Err(Error::Shader(format!(
-            "kv_stage: {} tokens at {} and {n} of the step",
+            "kv_stage: {} tokens at {} and {tokens:?} of the step",
             piece.tokens, piece.first
         )));
     }

@@ -2,7 +2,7 @@
 //! cache's types (spec/architectures.md 1.3 steps 3 to 5).
 
 use super::{
-    Tensor, reduction_width,
+    Tensor, Tokens, reduction_width,
     rope::{HeadNorm, Rotation},
 };
 use crate::{
@@ -16,6 +16,7 @@ use crate::{
 #[repr(C)]
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
+    first: u32,
     rows: u32,
     n_kv: u32,
     head_dim: u32,
@@ -25,7 +26,7 @@ struct Params {
     eps: f32,
 }
 
-/// Writes the first `n` rows of `k` and `v` (`[n][n_kv * head_dim]`) to the places of their
+/// Writes the rows of `tokens` in `k` and `v` (`[step's n][n_kv * head_dim]`) to the places of their
 /// positions, keys after the optional norm and the rotation. One dispatch a segment that the
 /// step may write to, and one more where the step reads its own rows from staging.
 ///
@@ -37,12 +38,13 @@ pub fn record(
     norm: Option<HeadNorm<'_>>,
     rotation: Rotation<'_>,
     step: KvStep<'_>,
-    n: u32,
+    tokens: impl Into<Tokens>,
 ) -> Result<()> {
+    let tokens = tokens.into();
     let (n_kv, head_dim) = (step.layer.n_kv(), step.layer.head_dim());
-    k.expect("kv_write", "k", n, n_kv * head_dim)?;
-    v.expect("kv_write", "v", n, n_kv * head_dim)?;
-    let n_rot = rotation.check("kv_write", n, head_dim)?;
+    k.expect("kv_write", "k", tokens.end(), n_kv * head_dim)?;
+    v.expect("kv_write", "v", tokens.end(), n_kv * head_dim)?;
+    let n_rot = rotation.check("kv_write", tokens.end(), head_dim)?;
     let variant = Variant::new("kv_write")
         .choose("K", step.layer.k_type().name())
         .choose("V", step.layer.v_type().name())
@@ -50,12 +52,13 @@ pub fn record(
         .flag("norm", norm.is_some())
         .flag("subgroup", norm.is_some() && rec.gpu().caps().subgroup)
         .number("WG", reduction_width(head_dim, rec.gpu().caps()).min(64));
-    let rows = n * n_kv;
-    let segments = step.segments("kv_write", n, step.span.from..step.span.to)?;
+    let (first, rows) = (tokens.first * n_kv, tokens.n * n_kv);
+    let segments = step.segments("kv_write", tokens, step.span.from..step.span.to)?;
     let kept = step.kept(segments).map(|staging| (&staging.chunk, &staging.places));
     for (segment, places) in segments.iter().map(|s| (s, step.positions)).chain(kept) {
         let params = Params {
-            rows,
+            first,
+            rows: first + rows,
             n_kv,
             head_dim,
             n_rot,

@@ -33,11 +33,13 @@ pub mod sparse_attention;
 mod tensor;
 #[cfg(test)]
 pub(crate) mod testing;
+mod tokens;
 pub mod top_blocks;
 
 pub use matrix::{Matrix, MatrixPart, Source};
 pub use routing::Routing;
 pub use tensor::Tensor;
+pub use tokens::Tokens;
 
 use crate::gpu::Caps;
 

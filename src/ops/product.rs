@@ -283,6 +283,26 @@ mod tests {
     }
 
     #[test]
+    fn a_row_does_not_depend_on_those_beside_it() {
+        each_device(|t| {
+            for ty in [BlockType::Q4K, BlockType::Q8_0] {
+                let (w, _) = t.weights(ty, [1, 37, 768]);
+                let x = random(5, 8 * 768);
+                let y = |rows: &[f32]| {
+                    let (n, x) = (rows.len() / 768, t.upload(rows, 768));
+                    let y = t.scratch(n, 37);
+                    t.run(|rec| record(rec, "test", &w, &x, &y, n as u32, Epilogue::Store));
+                    t.read(&y)
+                };
+                let alone: Vec<f32> = x.chunks(768).flat_map(y).collect();
+                for n in 2..=8 {
+                    assert!(y(&x[..n * 768]) == alone[..n * 37], "{ty}, {n} rows");
+                }
+            }
+        });
+    }
+
+    #[test]
     fn tiled_product_of_every_type() {
         each_device(|t| {
             for ty in types() {

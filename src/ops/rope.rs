@@ -82,8 +82,8 @@ impl RopeTable {
         gpu.upload(&table.buf, 0, bytemuck::cast_slice(&self.rows(first, step, n)))
     }
 
-    /// `[n][n_rot/2]` pairs (cos, sin).
-    fn rows(&self, first: u32, step: u32, n: u32) -> Vec<[f32; 2]> {
+    /// What [`Self::write_every`] writes: `[n][n_rot/2]` pairs (cos, sin).
+    pub fn rows(&self, first: u32, step: u32, n: u32) -> Vec<[f32; 2]> {
         (0..n)
             .flat_map(|t| {
                 let position = f64::from(first) + f64::from(t) * f64::from(step);

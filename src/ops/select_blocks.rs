@@ -2,7 +2,7 @@
 //! scratch is bounded whatever the chunk and the context (spec/architectures.md 4.5.4).
 
 use super::{
-    Tensor, index_scores,
+    Tensor, Tokens, index_scores,
     top_blocks::{self, Selection, TopScratch},
 };
 use crate::{
@@ -51,8 +51,8 @@ impl SelectScratch {
     }
 }
 
-/// Writes to `selection` the blocks that the first `n` queries attend to. `q` is
-/// `[n][heads * head_dim]`, normed and rotated ([`super::qk_rope`]); the step's own keys are in
+/// Writes to `selection` the blocks that the queries of `tokens` attend to. `q` is
+/// `[step's n][heads * head_dim]`, normed and rotated ([`super::qk_rope`]); the step's own keys are in
 /// the layer already ([`super::index_write`]).
 ///
 /// # Errors
@@ -63,15 +63,16 @@ pub fn record(
     step: IndexStep<'_>,
     scratch: &SelectScratch,
     selection: &Selection,
-    n: u32,
+    tokens: impl Into<Tokens>,
 ) -> Result<()> {
+    let tokens = tokens.into();
     let shape = step.layer.shape();
-    let segments = step.segments("select_blocks", n, 0..step.span.to)?;
+    let segments = step.segments("select_blocks", tokens, 0..step.span.to)?;
     let room = segments.last().map_or(0, |s| (s.first + s.tokens) / shape.ratio);
     let stride = room.min(scratch.blocks).max(1);
-    let group = (scratch.scores.size() / 4 / u64::from(stride)).clamp(1, n.into()) as u32;
-    for first in (0..n).step_by(group as usize) {
-        let queries = (first, group.min(n - first));
+    let group = (scratch.scores.size() / 4 / u64::from(stride)).clamp(1, tokens.n.into()) as u32;
+    for first in (tokens.first..tokens.end()).step_by(group as usize) {
+        let queries = Tokens { first, n: group.min(tokens.end() - first) };
         let scores = (&scratch.scores, stride);
         index_scores::record(rec, q, step, queries, scores)?;
         let positions = step.positions;

@@ -8,7 +8,7 @@
 //! depends on the budget alone: a segment owns one contiguous part of the ascending list.
 
 use super::{
-    Tensor,
+    Tensor, Tokens,
     attention::{self, AttentionScratch, Gate},
     host_rows::{self, HostRows},
     top_blocks::Selection,
@@ -31,7 +31,7 @@ const WORKGROUPS: u32 = 256;
 pub struct GatherScratch {
     k: Buf,
     v: Buf,
-    /// u32: the last row's place.
+    /// u32 `[row]`: the place of the last row of the query in that row of a step.
     last: Buf,
     tokens: u32,
     /// What queries have read of host memory.
@@ -39,18 +39,25 @@ pub struct GatherScratch {
 }
 
 impl GatherScratch {
-    /// For layers of `n_kv` key-value heads of `head_dim` values of any type.
+    /// For layers of `n_kv` key-value heads of `head_dim` values of any type, and steps of one token
+    /// of each of up to `sequences` sequences.
     ///
     /// # Errors
     /// [`Error::Device`] when they exceed a binding or memory is short.
-    pub fn new(gpu: &dyn Memory, shape: IndexShape, n_kv: u32, head_dim: u32) -> Result<Self> {
+    pub fn new(
+        gpu: &dyn Memory,
+        shape: IndexShape,
+        n_kv: u32,
+        head_dim: u32,
+        sequences: u32,
+    ) -> Result<Self> {
         let tokens = shape.budget + shape.ratio;
         let values = u64::from(tokens) * u64::from(n_kv) * u64::from(head_dim);
         let alloc = |label, bytes| gpu.alloc(label, bytes, MemoryKind::Scratch);
         Ok(Self {
             k: alloc("gathered keys", KvType::F32.bytes(values))?,
             v: alloc("gathered values", KvType::F32.bytes(values))?,
-            last: alloc("gathered", 4)?,
+            last: alloc("gathered", u64::from(sequences) * 4)?,
             tokens,
             host_rows: HostRows::new(gpu)?,
         })
@@ -61,6 +68,7 @@ impl GatherScratch {
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
     groups: u32,
+    query: u32,
     shift: u32,
     most: u32,
     segment_first: u32,
@@ -85,9 +93,11 @@ pub fn record(
     (selection, shape): (&Selection, IndexShape),
     (scratch, gathered): (&AttentionScratch, &GatherScratch),
     out: &Tensor,
-    n: u32,
+    tokens: impl Into<Tokens>,
     scale: f32,
 ) -> Result<()> {
+    let tokens = tokens.into();
+    let n = tokens.end();
     if selection.rows < n || selection.most != shape.most() {
         return Err(Error::Shader(format!(
             "sparse_attention: a selection of {} blocks for {} queries, wanted {} for {n}",
@@ -96,25 +106,26 @@ pub fn record(
             shape.most()
         )));
     }
-    host_rows::record(rec, step, (selection, shape), &gathered.host_rows, n)?;
-    if n > 1 {
+    host_rows::record(rec, step, (selection, shape), &gathered.host_rows, tokens)?;
+    if tokens.n > 1 {
         let selected = Some((selection, shape));
-        return attention::record_seen(rec, q, gate, step, selected, scratch, out, n, scale);
+        return attention::record_seen(rec, q, gate, step, selected, scratch, out, tokens, scale);
     }
-    gather(rec, step, (selection, shape), gathered)?;
+    gather(rec, step, (selection, shape), gathered, tokens)?;
     let (k, v) = (gathered.k.clone(), gathered.v.clone());
     let layer = step.layer.over(KvSegment { k, v, first: 0, tokens: gathered.tokens });
     let span = KvSpan { from: 0, to: 1, pieces: None };
     let step = KvStep { layer: &layer, positions: &gathered.last, span, staging: None };
-    attention::record(rec, q, gate, step, scratch, out, n, scale)
+    attention::record(rec, q, gate, step, scratch, out, tokens, scale)
 }
 
-/// Copies the rows that the step's one query attends to.
+/// Copies the rows that the one query of `tokens` attends to.
 fn gather(
     rec: &mut Recorder,
     step: KvStep<'_>,
     (selection, shape): (&Selection, IndexShape),
     gathered: &GatherScratch,
+    tokens: Tokens,
 ) -> Result<()> {
     let layer = step.layer;
     let values = u64::from(layer.n_kv()) * u64::from(layer.head_dim());
@@ -128,9 +139,10 @@ fn gather(
     let words = parts.iter().any(|bytes| bytes % 16 != 0);
     let cells = |bytes: u64| (bytes / if words { 4 } else { 16 }) as u32;
     let variant = Variant::new("sparse_gather").flag("words", words);
-    for segment in step.segments("sparse_attention", 1, 0..step.span.to)? {
+    for segment in step.segments("sparse_attention", tokens, 0..step.span.to)? {
         let params = Params {
             groups,
+            query: tokens.first,
             shift: shape.ratio.ilog2(),
             most: shape.most(),
             segment_first: segment.first,

@@ -1,6 +1,7 @@
 //! The blocks with the largest scores: an exact choice in rounds, each of which leaves the best
 //! of every chunk of candidates (spec/architectures.md 4.5.4).
 
+use super::Tokens;
 use crate::{
     Error, Result,
     gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
@@ -92,8 +93,8 @@ struct Params {
     out_first: u32,
 }
 
-/// Writes to `selection` the blocks of the largest scores, ties to the lower block, of queries
-/// `first .. first + n`, all complete blocks where there are no more than wanted. `scores` are
+/// Writes to `selection` the blocks of the largest scores, ties to the lower block, of the
+/// queries of `tokens`, all complete blocks where there are no more than wanted. `scores` are
 /// u32 `[n][stride]` in unsigned order. The dispatches depend on `stride` alone.
 ///
 /// # Errors
@@ -103,14 +104,14 @@ pub fn record(
     (scores, stride): (&Buf, u32),
     positions: &Buf,
     shape: IndexShape,
-    (first, n): (u32, u32),
+    tokens: Tokens,
     scratch: &TopScratch,
     selection: &Selection,
 ) -> Result<()> {
-    let most = shape.most();
-    let all = u64::from(first) + u64::from(n);
+    let (most, Tokens { first, n }) = (shape.most(), tokens);
+    let all = u64::from(tokens.end());
     if n == 0 || positions.size() < all * 4 || u64::from(selection.rows) < all {
-        return Err(Error::Shader(format!("top_blocks: no room for queries {first} + {n}")));
+        return Err(Error::Shader(format!("top_blocks: no room for {tokens:?}")));
     }
     let entries = u64::from(n) * u64::from(kept(most, stride));
     let room = scores.size() / 4 >= u64::from(n) * u64::from(stride);
@@ -181,7 +182,7 @@ mod tests {
         let selection = Selection::new(&t.gpu, shape, n).unwrap();
         t.run(|rec| {
             let scores = (&scores, stride as u32);
-            record(rec, scores, &positions, shape, (0, n), &scratch, &selection)
+            record(rec, scores, &positions, shape, n.into(), &scratch, &selection)
         });
         let most = shape.most() as usize;
         let got = t.read_words(&selection.blocks, n as usize * most);
@@ -249,11 +250,11 @@ mod tests {
                 let scores = (&words, stride);
                 record(&mut rec, scores, &words, shape, queries, &scratch, &selection).is_err()
             };
-            assert!(!refused(shape, 8, (0, 2)));
-            assert!(refused(shape, 8, (0, 3)));
-            assert!(refused(shape, 8, (1, 2)));
-            assert!(refused(shape, 40, (0, 2)));
-            assert!(refused(IndexShape { budget: 64, ..shape }, 8, (0, 2)));
+            assert!(!refused(shape, 8, 2.into()));
+            assert!(refused(shape, 8, 3.into()));
+            assert!(refused(shape, 8, Tokens { first: 1, n: 2 }));
+            assert!(refused(shape, 40, 2.into()));
+            assert!(refused(IndexShape { budget: 64, ..shape }, 8, 2.into()));
         });
     }
 }

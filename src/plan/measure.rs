@@ -3,6 +3,7 @@
 use super::{Checkpoints, Choices, PerToken};
 use crate::{
     Result,
+    engine::Batches,
     gpu::{Caps, Ledger, Memory, MemoryReport, Usage},
     kv::{IndexLayer, KvHost, Placement, Staging},
     model::{
@@ -47,13 +48,14 @@ pub(super) fn measure(
     (wish, device): (KvHost, u64),
 ) -> Result<Measured> {
     let ledger = Ledger::new(caps.clone());
-    let ws = Workspace::new(&ledger, config, choices.chunk.clamp(1, context.max(1)), context)?;
+    let chunk = choices.chunk.clamp(1, context.max(1));
+    let ws = Workspace::new(&ledger, config, chunk, context, choices.sequences)?;
     let hidden = config.n_streams() * config.n_embd;
     let _last = Tensor::scratch(&ledger, "last hidden", 1, hidden)?;
     let placement = Placement { wish, in_place: caps.host_buffers, device, host: u64::MAX };
     let mut sequences = Vec::new();
     for _ in 0..choices.sequences {
-        let mut seq = Sequence::new(&ledger, config, choices.cache())?;
+        let mut seq = Sequence::new(&ledger, config, choices.cache(), Batches::default().member())?;
         // Segment by segment, as a conversation grows.
         while seq.state.capacity() < context {
             seq.state.reserve(&ledger, seq.state.capacity(), 1, context, &placement)?;
@@ -63,9 +65,11 @@ pub(super) fn measure(
     let point = sequences.first().map(|seq| seq.state.new_checkpoint(&ledger)).transpose()?;
     let checkpoint = point.map_or(0, |point| point.bytes());
     let a_layer = config.qwen4exp.as_ref().map_or(DISPATCHES, |_| DISPATCHES_OF_STREAMS);
-    let dispatches = config.layers.len() as u64 * a_layer * sequences.len() as u64;
-    let params = dispatches * RECORDINGS * SLOT;
-    let logits = u64::from(config.n_vocab) * 4;
+    let together = u64::from(ws.sequences);
+    let of_batches = if together > 1 { Batches::KEPT as u64 * together } else { 0 };
+    let recordings = sequences.len() as u64 * RECORDINGS + of_batches;
+    let params = config.layers.len() as u64 * a_layer * recordings * SLOT;
+    let logits = u64::from(config.n_vocab) * 4 * together;
     let mut memory = ledger.memory();
     memory.device.staging += params + logits;
     memory.device.total += params + logits;

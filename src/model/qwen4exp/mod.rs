@@ -18,8 +18,8 @@ mod ngram;
 pub use config::{Indexer, Ngram, Qwen4ExpConfig};
 
 use super::{
-    ModelConfig, Observer, Part, SequenceState, Workspace, ffn::FeedForward, mixer::Mixer,
-    weights::Loader, workspace::Step,
+    ModelConfig, Observer, Part, Workspace, ffn::FeedForward, mixer::Mixer, weights::Loader,
+    workspace::Step,
 };
 use crate::{
     Result,
@@ -88,7 +88,6 @@ impl Qwen4Exp {
         &self,
         rec: &mut Recorder,
         step: &Step<'_>,
-        state: &SequenceState,
         piece: Range<usize>,
         mut observer: Option<&mut dyn Observer>,
     ) -> Result<()> {
@@ -101,10 +100,10 @@ impl Qwen4Exp {
         if piece.start == 0 {
             embed_rows::record(rec, &self.embedding, &ws.inputs.tokens, &ws.x, n)?;
         }
-        let layers = self.layers.iter().zip(&state.layers).enumerate();
-        for (il, (layer, layer_state)) in layers.take(piece.end).skip(piece.start) {
+        let layers = self.layers.iter().enumerate();
+        for (il, layer) in layers.take(piece.end).skip(piece.start) {
             if let Some(ngram) = &layer.ngram {
-                ngram.record(rec, step, state)?;
+                ngram.record(rec, step)?;
                 observe(rec, il, Part::Ngram);
             }
             // Elsewhere the norm has come with the injection before.
@@ -113,9 +112,9 @@ impl Qwen4Exp {
             }
             layer.around_mixer.read(rec, step)?;
             if il + 1 == self.layers.len() && !step.read {
-                return layer.mixer.advance(rec, step, layer_state);
+                return layer.mixer.advance(rec, step, il);
             }
-            layer.mixer.record(rec, step, layer_state)?;
+            layer.mixer.record(rec, step, il)?;
             layer.around_mixer.write(rec, step, &layer.around_ffn.mix)?;
             observe(rec, il, Part::Mixer);
             layer.around_ffn.read(rec, step)?;
@@ -132,7 +131,7 @@ impl Qwen4Exp {
         self.layers.iter().map(|layer| &layer.mixer)
     }
 
-    /// Records `logits = output * HC(X)` for the first row of `normed`, the normed streams.
+    /// Records `logits = output * HC(X)` for the first `n` rows of `normed`, the normed streams.
     ///
     /// # Errors
     /// Shapes that do not fit.
@@ -142,9 +141,10 @@ impl Qwen4Exp {
         ws: &Workspace,
         normed: &Tensor,
         logits: &Tensor,
+        n: u32,
     ) -> Result<()> {
-        self.output_mix.record(rec, ws, normed, 1)?;
+        self.output_mix.record(rec, ws, normed, n)?;
         let output = self.output.as_ref().unwrap_or(&self.embedding);
-        product::record(rec, "output", output, &ws.normed, logits, 1, Epilogue::Store)
+        product::record(rec, "output", output, &ws.normed, logits, n, Epilogue::Store)
     }
 }

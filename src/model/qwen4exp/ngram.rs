@@ -2,7 +2,6 @@
 //! ([`crate::ngram`]); they arrive in `ws.ngram.rows`.
 
 use super::super::{
-    SequenceState,
     weights::Loader,
     workspace::{Step, StreamSpace},
 };
@@ -42,17 +41,12 @@ impl NgramEmbedding {
         })
     }
 
-    /// `X += u + y`, advancing the tail of `state`.
-    pub(super) fn record(
-        &self,
-        rec: &mut Recorder,
-        step: &Step<'_>,
-        state: &SequenceState,
-    ) -> Result<()> {
+    /// `X += u + y`, advancing the tail of every sequence's state.
+    pub(super) fn record(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
         let Step { config, ws, n, .. } = *step;
-        let parts = (config.ngram(), &ws.ngram, &state.ngram_tail);
-        let (Some(ngram), Some(s), Some(tail)) = parts else {
-            return Err(Error::Model("workspace or state without an n-gram embedding".into()));
+        let lacks = |what| Error::Model(format!("{what} without an n-gram embedding"));
+        let (Some(ngram), Some(s)) = (config.ngram(), &ws.ngram) else {
+            return Err(lacks("workspace"));
         };
         // The streams' own scratch is free: they are normed again after this.
         let StreamSpace { gates: key, normed, .. } = streams(ws)?;
@@ -60,6 +54,9 @@ impl NgramEmbedding {
         product::record(rec, "ple_value", &self.value, &s.rows, &s.value, n, Epilogue::Store)?;
         let x = &ws.x;
         ple_gate::record(rec, key, &s.value, &self.norms, x, normed, n, config.eps)?;
-        causal_conv::record_add(rec, normed, &self.conv, ngram.size, tail, x, n)
+        step.shares.iter().try_for_each(|share| {
+            let tail = share.state.ngram_tail.as_ref().ok_or_else(|| lacks("state"))?;
+            causal_conv::record_add(rec, normed, &self.conv, ngram.size, tail, x, share.tokens)
+        })
     }
 }

@@ -130,7 +130,7 @@ impl Case {
         // Shared by all steps, as by all layers: what one leaves must not matter to the next.
         let most = ends.iter().scan(0, |begin, end| Some(end - std::mem::replace(begin, *end)));
         let most = most.max().unwrap() as u32;
-        let scratch = AttentionScratch::new(gpu, self.n_head as u32, d as u32, most).unwrap();
+        let scratch = AttentionScratch::new(gpu, self.n_head as u32, d as u32, most, 1).unwrap();
         let staging = (heap == Heap::Host).then(|| Staging::new(gpu, &kv, most, 1 << 10).unwrap());
         staging.iter().for_each(|staging| staging.clear(gpu));
         let mut begin = 0;
@@ -292,7 +292,7 @@ fn a_recording_replays_at_every_position_of_its_span() {
         let table = rope.tensor(gpu, 1).unwrap();
         let rotation = Rotation { table: &table, kind: RopeKind::Neox };
         let (q, k, v) = (t.scratch(1, q_width), t.scratch(1, kv_width), t.scratch(1, kv_width));
-        let scratch = AttentionScratch::new(gpu, case.n_head as u32, d as u32, 1).unwrap();
+        let scratch = AttentionScratch::new(gpu, case.n_head as u32, d as u32, 1, 1).unwrap();
         let out = t.scratch(1, q_width);
         let mut rec = Recorder::new(gpu);
         kv_write::record(&mut rec, (&k, &v), None, rotation, step, 1).unwrap();
@@ -330,7 +330,7 @@ fn shapes_that_do_not_fit_are_refused() {
         let positions = positions(t, 0, 1);
         let span = kv.span(0, 1).unwrap();
         let step = KvStep { layer: &kv, positions: &positions, span, staging: None };
-        let scratch = AttentionScratch::new(&t.gpu, 4, 64, 1).unwrap();
+        let scratch = AttentionScratch::new(&t.gpu, 4, 64, 1, 1).unwrap();
         let out = t.scratch(1, 256);
         let mut rec = Recorder::new(&t.gpu);
         for width in [32, 192, 512] {

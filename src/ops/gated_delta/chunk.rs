@@ -78,7 +78,7 @@ pub(super) fn record(
     n: u32,
 ) -> Result<()> {
     let Some(prepared) = &scratch.0 else {
-        return step::record(rec, shape, inputs, state, o, n);
+        return step::record(rec, shape, inputs, state, o, n.into());
     };
     shape.expect(inputs, state, o, n)?;
     let heads = u64::from(shape.value_heads);

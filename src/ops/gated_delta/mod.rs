@@ -15,7 +15,7 @@ mod tests;
 
 pub use chunk::GatedDeltaScratch;
 
-use super::Tensor;
+use super::{Tensor, Tokens};
 use crate::{Error, Result, gpu::Recorder};
 
 /// Which key head a value head uses.
@@ -43,9 +43,9 @@ pub struct GatedDelta {
 /// What the recurrence reads.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
-    /// `[n][K·d_k | K·d_k | V·d_v]`: q, k and v after the convolution, not normed.
+    /// `[step's n][K·d_k | K·d_k | V·d_v]`: q, k and v after the convolution, not normed.
     pub u: &'a Tensor,
-    /// `[n][V | V]`: α, the projection that the decay comes from, and the one that β comes from.
+    /// `[step's n][V | V]`: α, the projection that the decay comes from, and the one that β comes from.
     pub gates: &'a Tensor,
     /// `[V]`: bias of α.
     pub dt_bias: &'a Tensor,
@@ -56,8 +56,8 @@ pub struct Inputs<'a> {
 /// Up to so many tokens go one by one: half a chunk, which costs as much as a whole one.
 const MAX_STEPS: u32 = 32;
 
-/// Runs the recurrence over the first `n` rows: `o` `[n][V·d_v]`, `state` `[V·d_k][d_v]` in and
-/// out (zeros for a new sequence).
+/// Runs the recurrence over the rows of `tokens`: `o` `[step's n][V·d_v]`, `state` `[V·d_k][d_v]`
+/// in and out (zeros for a new sequence). The chunked form is for steps of one sequence.
 ///
 /// # Errors
 /// Shapes that do not fit, or a head width without a kernel.
@@ -68,12 +68,13 @@ pub fn record(
     state: &Tensor,
     scratch: &GatedDeltaScratch,
     o: &Tensor,
-    n: u32,
+    tokens: impl Into<Tokens>,
 ) -> Result<()> {
-    if n <= MAX_STEPS || scratch.is_empty() {
-        step::record(rec, shape, inputs, state, o, n)
+    let tokens = tokens.into();
+    if tokens.n <= MAX_STEPS || tokens.first > 0 || scratch.is_empty() {
+        step::record(rec, shape, inputs, state, o, tokens)
     } else {
-        chunk::record(rec, shape, inputs, state, scratch, o, n)
+        chunk::record(rec, shape, inputs, state, scratch, o, tokens.n)
     }
 }
 

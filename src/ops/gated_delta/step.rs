@@ -4,7 +4,7 @@ use super::{GatedDelta, Heads, Inputs};
 use crate::{
     Result,
     gpu::{Grid, Recorder},
-    ops::Tensor,
+    ops::{Tensor, Tokens},
     shader::Variant,
 };
 
@@ -12,7 +12,8 @@ use crate::{
 #[derive(Clone, Copy, bytemuck::NoUninit)]
 struct Params {
     heads: Heads,
-    n: u32,
+    first: u32,
+    end: u32,
 }
 
 pub(super) fn record(
@@ -21,15 +22,15 @@ pub(super) fn record(
     inputs: &Inputs<'_>,
     state: &Tensor,
     o: &Tensor,
-    n: u32,
+    tokens: Tokens,
 ) -> Result<()> {
-    shape.expect(inputs, state, o, n)?;
+    shape.expect(inputs, state, o, tokens.end())?;
     // An invocation holds 4 x 4 values of the state; a workgroup all rows of some columns.
     let quads = shape.head_dim / 4;
     let columns = quads.min(256 / quads);
     let variant =
         Variant::new("gated_delta_step").number("D", shape.head_dim).number("COLUMNS", columns);
-    let params = Params { heads: shape.heads(), n };
+    let params = Params { heads: shape.heads(), first: tokens.first, end: tokens.end() };
     let bindings = [
         (&inputs.u.buf).into(),
         (&inputs.gates.buf).into(),

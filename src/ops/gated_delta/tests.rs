@@ -76,7 +76,7 @@ impl Layer {
     fn run(&self, t: &TestDevice, form: Form) {
         let (shape, inputs, o) = (&self.shape, self.inputs(), &self.o);
         t.run(|rec| match form {
-            Form::Steps => step::record(rec, shape, &inputs, &self.state, o, self.n),
+            Form::Steps => step::record(rec, shape, &inputs, &self.state, o, self.n.into()),
             Form::Chunks => {
                 let scratch = GatedDeltaScratch::new(&t.gpu, shape, self.n.max(64))?;
                 assert!(!scratch.is_empty());

@@ -35,7 +35,7 @@ fn check(t: &TestDevice, (k_type, v_type): (KvType, KvType), heads: (u32, u32), 
     let values = u64::from(heads.0 * heads.1);
     for piece in kv.pieces() {
         let from = [fill(t, &piece.segment.k, 3), fill(t, &piece.segment.v, 4)];
-        t.run(|rec| record(rec, step, &piece, &staging, false, N));
+        t.run(|rec| record(rec, step, &piece, &staging, false, N.into()));
         for (i, (ty, out)) in
             [(k_type, &staging.piece.k), (v_type, &staging.piece.v)].into_iter().enumerate()
         {
@@ -83,8 +83,8 @@ fn what_does_not_fit_is_refused() {
         let mut rec = Recorder::new(&t.gpu);
         let whole = kv.pieces().next().unwrap();
         let part = small.pieces().next().unwrap();
-        assert!(record(&mut rec, step, &whole, &staging, false, 9).is_err());
-        assert!(record(&mut rec, step, &part, &staging, false, 9).is_ok());
-        assert!(record(&mut rec, step, &part, &staging, false, N + PAGE).is_err());
+        assert!(record(&mut rec, step, &whole, &staging, false, 9.into()).is_err());
+        assert!(record(&mut rec, step, &part, &staging, false, 9.into()).is_ok());
+        assert!(record(&mut rec, step, &part, &staging, false, (N + PAGE).into()).is_err());
     });
 }

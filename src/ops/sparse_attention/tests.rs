@@ -116,8 +116,8 @@ impl Case {
         let positions_t = t.upload_words(&positions);
         let span = kv.span(first, n).unwrap();
         let step = KvStep { layer: &kv, positions: &positions_t, span, staging: staging.as_ref() };
-        let scratch = AttentionScratch::new(&t.gpu, n_head as u32, d as u32, n).unwrap();
-        let gathered = GatherScratch::new(&t.gpu, shape, n_kv as u32, d as u32).unwrap();
+        let scratch = AttentionScratch::new(&t.gpu, n_head as u32, d as u32, n, 1).unwrap();
+        let gathered = GatherScratch::new(&t.gpu, shape, n_kv as u32, d as u32, 1).unwrap();
         let out = t.scratch(n as usize, n_head * d);
         t.run(|rec| {
             let selected = (&selection, shape);
@@ -249,8 +249,8 @@ fn a_selection_for_others_is_refused() {
         let positions = t.upload_words(&[0, 1]);
         let span = kv.span(0, 2).unwrap();
         let step = KvStep { layer: &kv, positions: &positions, span, staging: None };
-        let scratch = AttentionScratch::new(&t.gpu, 2, 32, 2).unwrap();
-        let gathered = GatherScratch::new(&t.gpu, SHAPE, 2, 32).unwrap();
+        let scratch = AttentionScratch::new(&t.gpu, 2, 32, 2, 1).unwrap();
+        let gathered = GatherScratch::new(&t.gpu, SHAPE, 2, 32, 1).unwrap();
         let scratch = (&scratch, &gathered);
         let (q, out) = (t.scratch(2, 64), t.scratch(2, 64));
         let selection = Selection::new(&t.gpu, SHAPE, 1).unwrap();

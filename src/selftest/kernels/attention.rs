@@ -124,7 +124,7 @@ fn attention(
     let (q_t, gates_t, out) =
         (lab.upload(&q, row)?, lab.upload(&gates, row)?, lab.scratch(n, row)?);
     let positions = lab.upload_words(&(first as u32..(first + n) as u32).collect::<Vec<_>>())?;
-    let scratch = AttentionScratch::new(&lab.gpu, n_head as u32, d as u32, n as u32)?;
+    let scratch = AttentionScratch::new(&lab.gpu, n_head as u32, d as u32, n as u32, 1)?;
     let span = cache.layer.span(first as u32, n as u32)?;
     lab.run(|rec| {
         let step = KvStep { layer: &cache.layer, positions: &positions, span, staging: None };

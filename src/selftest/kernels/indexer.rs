@@ -115,7 +115,7 @@ fn scores(lab: &Lab) -> Result<Vec<Deviation>> {
     lab.run(|rec| {
         let step = IndexStep { layer: &index.layer, positions: &positions_t, span: index.span };
         let to = (&scores.buf, stride as u32);
-        index_scores::record(rec, &q_t, step, (0, TOKENS as u32), to)
+        index_scores::record(rec, &q_t, step, (TOKENS as u32).into(), to)
     })?;
     let key = |block| wide(&(0..D).map(|i| keys[place(block, i)]).collect::<Vec<_>>());
     let keys: Vec<Vec<f64>> = (0..SHAPE.complete(end) as usize).map(key).collect();
@@ -143,7 +143,7 @@ fn choice(lab: &Lab) -> Result<Vec<Deviation>> {
     let selection = Selection::new(&lab.gpu, SHAPE, n)?;
     lab.run(|rec| {
         let scores = (&scores, BLOCKS as u32);
-        top_blocks::record(rec, scores, &positions, SHAPE, (0, n), &scratch, &selection)
+        top_blocks::record(rec, scores, &positions, SHAPE, n.into(), &scratch, &selection)
     })?;
     let most = SHAPE.most() as usize;
     let want = rows.iter().flat_map(|row| largest(row, most));

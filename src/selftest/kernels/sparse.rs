@@ -52,8 +52,8 @@ fn attention(lab: &Lab, heap: Heap, (first, n): (usize, usize)) -> Result<Vec<De
     let (q_t, gates_t, out) =
         (lab.upload(&q, row)?, lab.upload(&gates, row)?, lab.scratch(n, row)?);
     let positions_t = lab.upload_words(&positions)?;
-    let scratch = AttentionScratch::new(&lab.gpu, n_head as u32, d as u32, n as u32)?;
-    let gathered = GatherScratch::new(&lab.gpu, SHAPE, n_kv as u32, d as u32)?;
+    let scratch = AttentionScratch::new(&lab.gpu, n_head as u32, d as u32, n as u32, 1)?;
+    let gathered = GatherScratch::new(&lab.gpu, SHAPE, n_kv as u32, d as u32, 1)?;
     let span = cache.layer.span(first as u32, n as u32)?;
     let staging = cache.staging(lab, first as u32, n as u32)?;
     lab.run(|rec| {

@@ -39,7 +39,7 @@
 //! | [`generate`] | generation of one sequence, as a state machine that others drive |
 //! | [`mod@bench`] | how fast a model runs, checked and compared |
 //! | [`selftest`] | whether a device computes correctly, op by op |
-//! | [`serve`] | HTTP server: routes, queue, slots that take turns on the engine's thread |
+//! | [`serve`] | HTTP server: routes, queue, slots that step together on the engine's thread |
 //!
 //! # Invariants
 //!

@@ -29,6 +29,7 @@ mod scheduler;
 mod slot;
 mod status;
 mod stream;
+mod together;
 mod tools;
 
 use std::{
@@ -157,12 +158,21 @@ pub fn serve(
     Scheduler::new(engine, options.slots, options.checkpoints, queue, status).run()
 }
 
-/// Has the kernels of prompts and of decoding compiled, which the first request would wait for.
+/// Has the kernels of prompts and of decoding compiled, for any number of sequences that step
+/// together: the first requests would wait for them.
 fn warm_up(engine: &mut Engine) -> Result<()> {
     let mut sequence = engine.new_sequence()?;
     let prompt = vec![0; 16.min(engine.context() as usize)];
     engine.prefill(&mut sequence, &prompt, &mut |_| ControlFlow::Continue(()))?;
     engine.clear(&mut sequence);
-    engine.decode(&mut sequence, 0)?;
-    engine.logits(&sequence).map(drop)
+    let others = (1..engine.together()).map(|_| engine.new_sequence());
+    let mut sequences = others.collect::<Result<Vec<_>>>()?;
+    sequences.push(sequence);
+    for columns in [1, 2, 4, 8] {
+        if columns < 2 * engine.together() {
+            let each = sequences.iter_mut().take(columns).map(|sequence| (sequence, 0));
+            engine.decode_each(&mut each.collect::<Vec<_>>())?;
+        }
+    }
+    engine.logits(&sequences[0]).map(drop)
 }

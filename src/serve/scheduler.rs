@@ -1,16 +1,19 @@
 //! The engine's thread: takes requests from the queue onto slots and lets the slots take turns.
 //!
-//! A turn is one step of one sequence. The slot whose request has had the least of the device's
-//! time goes next, so a long prompt slows the others' answers by half, not by its length. Steps of
-//! several sequences at once would change [`Scheduler::turn`] and nothing outside of this file.
+//! A turn is a step of one prompt, or one token of all requests that are past theirs. After a step
+//! of a prompt the others get as much of the device's time, so a long prompt slows answers by half,
+//! not by its length, and goes on whatever else runs: a stream never waits for more than one such
+//! step between two tokens. Among prompts, and among more streams than step together, those go next
+//! that have had the least time.
 
 use std::{sync::Arc, time::Duration};
 
 use super::{
     queue::{Job, Queue},
     reuse::CheckpointOptions,
-    slot::{Slot, Work},
+    slot::{Needs, Slot, Work},
     status::{SlotStatus, Status},
+    together,
 };
 use crate::Engine;
 
@@ -23,6 +26,16 @@ pub(super) struct Scheduler {
     status: Arc<Status>,
     /// Requests taken so far.
     taken: u64,
+    /// Time that streams get before the next step of a prompt.
+    owed: Duration,
+}
+
+/// What to do next.
+enum Turn {
+    /// A portion of the prompt of this slot.
+    Prompt(usize),
+    /// A token of each stream.
+    Tokens,
 }
 
 /// A beginning shorter than this share of a prompt is not worth what a slot would lose for it.
@@ -37,7 +50,7 @@ impl Scheduler {
         status: Arc<Status>,
     ) -> Self {
         let slots = std::iter::repeat_with(Slot::default).take(slots).collect();
-        Self { engine, slots, checkpoints, queue, status, taken: 0 }
+        Self { engine, slots, checkpoints, queue, status, taken: 0, owed: Duration::ZERO }
     }
 
     /// Serves requests for ever.
@@ -46,7 +59,8 @@ impl Scheduler {
             self.release();
             self.admit();
             match self.next() {
-                Some(slot) => self.turn(slot),
+                Some(Turn::Prompt(slot)) => self.prompt(slot),
+                Some(Turn::Tokens) => self.tokens(),
                 None => self.queue.wait(),
             }
         }
@@ -56,7 +70,7 @@ impl Scheduler {
     fn release(&mut self) {
         for index in 0..self.slots.len() {
             if self.slots[index].release() {
-                self.show(index, Work::default());
+                self.show(Work::default(), 0);
             }
         }
     }
@@ -73,7 +87,7 @@ impl Scheduler {
             let slot = &mut self.slots[index];
             slot.last = self.taken;
             let work = slot.start(&self.engine, job, had, &self.checkpoints);
-            self.show(index, work);
+            self.show(work, 0);
         }
     }
 
@@ -88,20 +102,36 @@ impl Scheduler {
         free().min_by_key(|i| self.slots[*i].last)
     }
 
-    /// The busy slot that has had the least time.
-    fn next(&self) -> Option<usize> {
-        let busy = self.slots.iter().enumerate().filter_map(|(i, slot)| Some((slot.had()?, i)));
-        busy.min().map(|(_, i)| i)
+    fn next(&self) -> Option<Turn> {
+        let needs = |what| move |slot: &&Slot| slot.needs() == Some(what);
+        let streams = self.slots.iter().any(|slot| needs(Needs::Token)(&slot));
+        let prompts = self.slots.iter().enumerate().filter(|(_, slot)| needs(Needs::Prompt)(slot));
+        match prompts.min_by_key(|(_, slot)| slot.had()) {
+            Some((slot, _)) if self.owed.is_zero() || !streams => Some(Turn::Prompt(slot)),
+            _ => streams.then_some(Turn::Tokens),
+        }
     }
 
-    fn turn(&mut self, index: usize) {
+    fn prompt(&mut self, index: usize) {
         let free = self.slots.iter().filter(|slot| slot.is_free()).count();
         let others = free + 1 < self.slots.len();
         let queue = &self.queue;
         let wanted = || others || (free > 0 && queue.len() > 0);
-        let work = self.slots[index].turn(&mut self.engine, &self.checkpoints, &wanted);
+        let work = self.slots[index].prefill(&mut self.engine, &self.checkpoints, &wanted);
+        self.owed = work.time;
         self.bound_checkpoints();
-        self.show(index, work);
+        self.show(work, 1);
+    }
+
+    fn tokens(&mut self) {
+        let needs = |slot: &&mut Slot| slot.needs() == Some(Needs::Token);
+        let mut streams: Vec<_> = self.slots.iter_mut().filter(needs).collect();
+        streams.sort_by_key(|slot| slot.had());
+        streams.truncate(self.engine.together());
+        let count = streams.len();
+        let work = together::step(&mut self.engine, streams);
+        self.owed = self.owed.saturating_sub(work.time);
+        self.show(work, count);
     }
 
     /// Forgets the least useful checkpoints that do not fit the memory for them.
@@ -116,20 +146,19 @@ impl Scheduler {
         }
     }
 
-    /// Publishes what has changed.
-    fn show(&self, index: usize, work: Work) {
-        let busy = self.slots.iter().filter(|slot| !slot.is_free()).count();
+    /// Publishes what has changed by a turn of `together` slots.
+    fn show(&self, work: Work, together: usize) {
         let bytes = self.slots.iter().map(Slot::checkpoint_bytes).sum();
-        let slot = &self.slots[index];
+        let shown = self.slots.iter().map(|slot| SlotStatus {
+            is_processing: !slot.is_free(),
+            task: slot.last,
+            held: slot.held().len(),
+        });
         // A failure of the device stays; one of a request passes.
         let fault = if work.failed { self.engine.gpu().finish().err() } else { None };
         self.status.update(|now| {
-            now.slots[index] = SlotStatus {
-                is_processing: !slot.is_free(),
-                task: slot.last,
-                held: slot.held().len(),
-            };
-            now.count(work, busy);
+            now.slots = shown.collect();
+            now.count(work, together);
             now.checkpoint_bytes = bytes;
             now.memory = self.engine.memory();
             now.fault = fault.map(|error| error.to_string()).or(now.fault.take());

@@ -13,7 +13,8 @@ use super::{
     reuse::{self, CheckpointOptions, Point, Points},
 };
 use crate::{
-    Engine, Result,
+    Engine, Error, Result,
+    engine::{Outcome, Wanted},
     generate::{FinishReason, Generation, Next},
     sample::Sampler,
     sequence::{Checkpoint, Sequence},
@@ -45,6 +46,15 @@ struct Run {
     prompt_time: Option<Duration>,
     /// Time that its turns have had.
     had: Duration,
+}
+
+/// What a request needs next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needs {
+    /// A portion of its prompt.
+    Prompt,
+    /// Its next token.
+    Token,
 }
 
 /// What a turn has done.
@@ -193,9 +203,16 @@ impl Slot {
         self.run.take_if(|run| run.events.is_closed()).is_some()
     }
 
-    /// Does a portion of the request's work: a token, or steps of the prompt until the device is
-    /// `wanted` by others.
-    pub(super) fn turn(
+    /// What the request needs next, if there is one.
+    pub(super) fn needs(&self) -> Option<Needs> {
+        self.run.as_ref().map(|run| match run.generation.next() {
+            Next::Decode(_) | Next::Choose => Needs::Token,
+            Next::Prefill(_) | Next::Done(_) => Needs::Prompt,
+        })
+    }
+
+    /// Does a portion of the prompt: steps until the device is `wanted` by others.
+    pub(super) fn prefill(
         &mut self,
         engine: &mut Engine,
         options: &CheckpointOptions,
@@ -205,21 +222,89 @@ impl Slot {
         let (Some(run), Some(sequence)) = (&mut self.run, &mut self.sequence) else {
             return Work::default();
         };
-        match run.advance(engine, sequence, &mut self.points, options, wanted) {
-            Ok(work) => {
+        match run.prefill(engine, sequence, &mut self.points, options, wanted) {
+            Ok(prompt) => {
                 let time = started.elapsed();
                 run.had += time;
                 if run.finish() {
                     self.run = None;
                 }
-                Work { time, ..work }
+                Work { prompt, time, ..Work::default() }
             }
             Err(error) => {
-                let _ = run.events.send((run.choice, Event::Failed(error)));
-                self.forget();
+                self.end(error);
                 Work { failed: true, ..Work::default() }
             }
         }
+    }
+
+    /// The sequence and the token that it lacks, unless the first is still to be chosen.
+    pub(super) fn token(&mut self) -> Option<(&mut Sequence, u32)> {
+        let Next::Decode(token) = self.run.as_ref()?.generation.next() else { return None };
+        Some((self.sequence.as_mut()?, token))
+    }
+
+    /// Appends the token after a step with others has failed with `error`, if that has left the
+    /// sequence whole.
+    pub(super) fn decode_alone(&mut self, engine: &mut Engine, error: &Error) {
+        let Some((sequence, token)) = self.token() else { return };
+        if sequence.is_broken() {
+            self.fail(error);
+        } else if let Err(error) = engine.decode(sequence, token) {
+            self.end(error);
+        }
+    }
+
+    /// The sequence has its token.
+    pub(super) fn appended(&mut self) {
+        if let Some(run) = &mut self.run
+            && let Next::Decode(_) = run.generation.next()
+        {
+            run.generation.appended(1);
+        }
+    }
+
+    /// What to read to choose a token.
+    pub(super) fn wanted(&self) -> Option<(&Sequence, Wanted)> {
+        let (run, sequence) = (self.run.as_ref()?, self.sequence.as_ref()?);
+        let greedy = run.logprobs.is_none() && run.generation.is_greedy();
+        Some((sequence, if greedy { Wanted::Argmax } else { Wanted::Logits }))
+    }
+
+    /// Chooses a token by what was read; true unless the request has failed.
+    pub(super) fn choose(&mut self, engine: &mut Engine, outcome: Outcome) -> bool {
+        let (Some(run), Some(sequence)) = (&mut self.run, &self.sequence) else { return false };
+        match run.choose(engine, sequence, outcome) {
+            Ok(()) => {
+                if run.finish() {
+                    self.run = None;
+                }
+                true
+            }
+            Err(error) => {
+                self.end(error);
+                false
+            }
+        }
+    }
+
+    /// Adds to the time that the request has had.
+    pub(super) fn charge(&mut self, time: Duration) {
+        if let Some(run) = &mut self.run {
+            run.had += time;
+        }
+    }
+
+    /// Ends the request because of a failure that is not its own.
+    pub(super) fn fail(&mut self, fault: &Error) {
+        self.end(Error::Device(fault.to_string()));
+    }
+
+    fn end(&mut self, error: Error) {
+        if let Some(run) = &self.run {
+            run.send(Event::Failed(error));
+        }
+        self.forget();
     }
 
     /// After a failure nothing of the sequence can be trusted.
@@ -229,64 +314,50 @@ impl Slot {
 }
 
 impl Run {
-    fn advance(
+    /// Returns how many tokens of the prompt were processed.
+    fn prefill(
         &mut self,
         engine: &mut Engine,
         sequence: &mut Sequence,
         points: &mut Points<Checkpoint>,
         options: &CheckpointOptions,
         wanted: &dyn Fn() -> bool,
-    ) -> Result<Work> {
-        let mut work = Work::default();
-        match self.generation.next() {
-            Next::Done(_) => {}
-            Next::Prefill(tokens) => {
-                let held = sequence.tokens().len();
-                let to_cut = self.cuts.first().map_or(tokens.len(), |cut| cut - held);
-                let mut after_step = |done| {
-                    self.report(held + done);
-                    match self.events.is_closed() || wanted() {
-                        true => ControlFlow::Break(()),
-                        false => ControlFlow::Continue(()),
-                    }
-                };
-                engine.prefill(sequence, &tokens[..to_cut], &mut after_step)?;
-                work.prompt = sequence.tokens().len() - held;
-                self.generation.appended(work.prompt);
-                if self.cuts.first() == Some(&sequence.tokens().len()) {
-                    self.cuts.remove(0);
-                    checkpoint(engine, sequence, points, options);
-                }
-                if self.generation.next() == Next::Done(FinishReason::Length) {
-                    // Nothing is to be generated: reading shows whether the device has failed.
-                    engine.logits(sequence)?;
-                }
+    ) -> Result<usize> {
+        let Next::Prefill(tokens) = self.generation.next() else { return Ok(0) };
+        let held = sequence.tokens().len();
+        let to_cut = self.cuts.first().map_or(tokens.len(), |cut| cut - held);
+        let mut after_step = |done| {
+            self.report(held + done);
+            match self.events.is_closed() || wanted() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
             }
-            Next::Decode(token) => {
-                engine.decode(sequence, token)?;
-                self.generation.appended(1);
-                self.choose(engine, sequence)?;
-                work.chosen = 1;
-            }
-            Next::Choose => {
-                self.choose(engine, sequence)?;
-                work.chosen = 1;
-            }
+        };
+        engine.prefill(sequence, &tokens[..to_cut], &mut after_step)?;
+        let processed = sequence.tokens().len() - held;
+        self.generation.appended(processed);
+        if self.cuts.first() == Some(&sequence.tokens().len()) {
+            self.cuts.remove(0);
+            checkpoint(engine, sequence, points, options);
         }
-        Ok(work)
+        if self.generation.next() == Next::Done(FinishReason::Length) {
+            // Nothing is to be generated: reading shows whether the device has failed.
+            engine.logits(sequence)?;
+        }
+        Ok(processed)
     }
 
-    fn choose(&mut self, engine: &mut Engine, sequence: &Sequence) -> Result<()> {
+    fn choose(&mut self, engine: &mut Engine, sequence: &Sequence, outcome: Outcome) -> Result<()> {
         let generation = &mut self.generation;
-        let greedy = self.logprobs.is_none() && generation.is_greedy();
-        let likeliest = if greedy { Some(engine.argmax(sequence)?) } else { None };
-        let (id, logprobs) = match likeliest {
-            Some(id) if generation.allows(id)? => (id, None),
-            _ => {
-                let logits = engine.logits(sequence)?;
+        let (id, logprobs) = match outcome {
+            Outcome::Logits(logits) => {
                 let id = generation.choose(&logits)?;
                 (id, self.logprobs.map(|top| logprobs::of(&logits, id, top)))
             }
+            Outcome::Argmax(id) => match id? {
+                id if generation.allows(id)? => (id, None),
+                _ => (generation.choose(&engine.logits(sequence)?)?, None),
+            },
         };
         self.prompt_time.get_or_insert_with(|| self.started.elapsed());
         let text = self.generation.push(id, engine.tokenizer());

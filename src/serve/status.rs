@@ -68,7 +68,7 @@ impl Status {
 }
 
 impl Now {
-    /// Counts a turn of one of `busy` slots.
+    /// Counts a turn, of `busy` slots.
     pub(super) fn count(&mut self, work: Work, busy: usize) {
         let counters = &mut self.counters;
         counters.prompt_tokens += work.prompt as u64;

@@ -18,6 +18,7 @@ fn slots_are_shared_freed_and_refused() {
     let server = Server::start(&["--parallel", "3", "--queue", "3"]);
     parallel_clients_get_what_each_gets_alone(&server);
     a_long_prompt_does_not_hold_up_others(&server);
+    streams_do_not_hold_up_a_prompt(&server);
     clients_that_leave_free_their_slots(&server);
     a_full_queue_refuses(&server);
 }
@@ -36,6 +37,7 @@ fn parallel_clients_get_what_each_gets_alone(server: &Server) {
         let together = together.map(|thread| thread.join().unwrap());
         assert_eq!(together, alone);
     });
+    assert!(server.metric("llamacpp:n_busy_slots_per_decode") > 1.0, "each went alone");
 }
 
 fn a_long_prompt_does_not_hold_up_others(server: &Server) {
@@ -48,6 +50,19 @@ fn a_long_prompt_does_not_hold_up_others(server: &Server) {
         assert!(!long.is_finished(), "the short one has waited for the long one");
         long.join().unwrap();
     });
+}
+
+fn streams_do_not_hold_up_a_prompt(server: &Server) {
+    let mut clients: Vec<_> = (0..2).map(|_| server.connect()).collect();
+    for client in &mut clients {
+        let body = endless(true).to_string();
+        client.write("POST", TEXT, &["Content-Type: application/json"], body.as_bytes());
+    }
+    server.eventually(|| server.busy() == 2);
+    server.ok(TEXT, &json!({"prompt": vec![7; 1000], "max_tokens": 1, "cache_prompt": false}));
+    assert_eq!(server.busy(), 2, "the streams have ended first");
+    drop(clients);
+    server.eventually(|| server.busy() == 0);
 }
 
 fn clients_that_leave_free_their_slots(server: &Server) {

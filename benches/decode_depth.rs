@@ -2,14 +2,20 @@
 //!
 //!     LP_NUM_THREADS=$(nproc) cargo bench --bench decode_depth -- synthetic-q4_k.gguf
 //!
-//! (Cargo turns the threads of software Vulkan off for the sake of tests.) Each round decodes at
+//! (Cargo turns the threads of software Vulkan off for the sake of tests.) With `--kv-host` keys and
+//! values are in host memory: `-- --kv-host --depths 2048,32768,262144,1048576,3145728`. Each round decodes at
 //! every depth in turn, so that what disturbs a while of the run disturbs all depths; ratios are of
 //! the same round.
 
 use std::{path::PathBuf, time::Instant};
 
 use clap::Parser;
-use engine::{Engine, EngineOptions, Result, demo, kv::AttentionReads, sequence::Sequence};
+use engine::{
+    Engine, EngineOptions, Result, demo,
+    gpu::MemoryReport,
+    kv::{AttentionReads, KvHost},
+    sequence::Sequence,
+};
 
 /// Decode rate by depth.
 #[derive(Parser)]
@@ -25,6 +31,9 @@ struct Arguments {
     /// Tokens a sample.
     #[arg(long, default_value_t = 16)]
     tokens: u32,
+    /// Keys and values in host memory.
+    #[arg(long)]
+    kv_host: bool,
     /// What cargo passes to every bench.
     #[arg(long, hide = true)]
     bench: bool,
@@ -35,7 +44,11 @@ fn main() -> Result<()> {
     let deepest = arguments.depths.iter().max().copied().unwrap_or_default();
     let warm_up = arguments.tokens;
     let tokens = warm_up + arguments.tokens * arguments.rounds as u32;
-    let options = EngineOptions { context: Some(deepest + tokens), ..EngineOptions::default() };
+    let options = EngineOptions {
+        context: Some(deepest + tokens),
+        kv_host: if arguments.kv_host { KvHost::On } else { KvHost::Auto },
+        ..EngineOptions::default()
+    };
     let mut engine = Engine::from_gguf(&demo::open()?, &options, &mut |_, _| ())?;
     let device = engine.device().0;
     println!("{}, {}", device.name, device.driver);
@@ -87,6 +100,13 @@ fn measure(engine: &mut Engine, arguments: &Arguments) -> Result<()> {
             reads.pooled_bytes / u64::from(arguments.tokens),
         );
     }
+    let MemoryReport { device, host } = engine.memory();
+    let keys = [device.kv + device.index_raw, host.kv + host.index_raw, device.index_pooled];
+    let [on_device, on_host, pooled] = keys.map(|bytes| bytes >> 20);
+    println!(
+        "  keys, values and index keys: {on_device} MiB on the device, {on_host} MiB in host memory, \
+         {pooled} MiB of pooled keys"
+    );
     Ok(())
 }
 

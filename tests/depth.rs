@@ -8,6 +8,7 @@ use common::{
     expected::fixtures,
 };
 use engine::{Engine, EngineOptions, Error, demo, kv::AttentionReads, kv::KvType};
+use std::ops::ControlFlow;
 
 /// Logits of a token after a synthetic history of `depth`, and what it read.
 fn decode_at(engine: &mut Engine, depth: u32) -> (Vec<f32>, AttentionReads) {
@@ -33,6 +34,26 @@ fn attention_reads_as_many_bytes_at_4k_as_at_256k() {
     assert_eq!((near.kv_bytes, near.tokens), (far.kv_bytes, far.tokens));
     assert_eq!((near.sparse_queries, far.sparse_queries), (1, 1));
     assert_eq!(far.pooled_bytes, 64 * near.pooled_bytes);
+}
+
+/// Decoding over a border of 2^12, 2^15 and 2^16 positions gives what a chunk over it gives.
+#[test]
+fn positions_that_tables_might_end_at_are_crossed() {
+    let options = EngineOptions { device: poisoned(), ..EngineOptions::default() };
+    let mut engine = Engine::from_gguf(&demo::open().unwrap(), &options, &mut |_, _| ()).unwrap();
+    let ids: Vec<u32> = (1..=12).map(|i| i * 37 % 600).collect();
+    for border in [4096, 32_768, 65_536] {
+        let mut seq = engine.new_sequence().unwrap();
+        engine.synthetic_history(&mut seq, border - 6).unwrap();
+        let before = engine.checkpoint(&seq).unwrap();
+        ids.iter().for_each(|id| engine.decode(&mut seq, *id).unwrap());
+        let stepwise = engine.logits(&seq).unwrap();
+        engine.restore(&mut seq, &before).unwrap();
+        engine.prefill(&mut seq, &ids, &mut |_| ControlFlow::Continue(())).unwrap();
+        for (a, b) in engine.logits(&seq).unwrap().iter().zip(&stepwise) {
+            assert!((a - b).abs() < 0.02, "{border}: {a} {b}");
+        }
+    }
 }
 
 #[test]

@@ -55,6 +55,27 @@ pub struct AdapterReport {
     pub features: Vec<&'static str>,
 }
 
+#[cfg(test)]
+impl AdapterReport {
+    /// An adapter of WebGPU's limits, for lists of adapters that are not there.
+    pub(crate) fn nameless() -> Self {
+        Self {
+            index: 0,
+            name: String::new(),
+            kind: AdapterKind::Other,
+            backend: "vulkan".into(),
+            driver: String::new(),
+            subgroup_size: [32, 64],
+            max_binding: 0,
+            max_buffer: 0,
+            max_storage_buffers: 8,
+            max_invocations: 256,
+            max_workgroup_memory: 16384,
+            features: vec![],
+        }
+    }
+}
+
 /// Features the engine uses where an adapter has them, with the names it reports them by.
 pub(super) const USED_FEATURES: [(wgpu::Features, &str); 4] = [
     (wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, "host-memory-in-place"),
@@ -168,15 +189,7 @@ mod tests {
             index,
             name: (*name).to_owned(),
             kind: *kind,
-            backend: "vulkan".into(),
-            driver: String::new(),
-            subgroup_size: [32, 64],
-            max_binding: 0,
-            max_buffer: 0,
-            max_storage_buffers: 8,
-            max_invocations: 256,
-            max_workgroup_memory: 16384,
-            features: vec![],
+            ..AdapterReport::nameless()
         };
         kinds.iter().enumerate().map(make).collect()
     }

@@ -134,10 +134,16 @@ mod tests {
     #[test]
     fn exact_at_deep_positions() {
         each_device(|t| {
-            let frequencies = frequencies(64, 1e7);
-            let rope = RopeTable::new(frequencies.clone(), 1.5);
-            let table = rope.tensor(&t.gpu, 3).unwrap();
-            for first in [0, 40, 32768, 65536, 131_071, 262_143, 1 << 21] {
+            // A scaled variant (YaRN) is other frequencies: here some halved and some kept.
+            let plain = frequencies(64, 1e7);
+            let yarn = plain.iter().enumerate().map(|(i, f)| f / f64::from(1 + (i / 12) as u32));
+            let yarn: Vec<f64> = yarn.collect();
+            let positions = [0, 40, 32768, 65536, 131_071, 262_143, 1 << 21, 3 << 20];
+            for (frequencies, first) in
+                [&plain, &yarn].into_iter().flat_map(|f| positions.map(|first| (f, first)))
+            {
+                let rope = RopeTable::new(frequencies.clone(), 1.5);
+                let table = rope.tensor(&t.gpu, 3).unwrap();
                 rope.write(&t.gpu, first, 3, &table).unwrap();
                 t.gpu.submit(&crate::gpu::Recorder::new(&t.gpu).finish().unwrap()).unwrap();
                 let rows = table.read(&t.gpu, 3).unwrap();

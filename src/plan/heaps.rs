@@ -152,6 +152,7 @@ fn available(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gpu::{AdapterKind, AdapterReport, Caps, MemoryHeap};
 
     #[test]
     fn reserves_are_the_larger_of_two() {
@@ -170,6 +171,37 @@ mod tests {
         assert!(heaps.fit(gib(18), gib(18)) && !heaps.fit(gib(20), 0));
         heaps.shared = Some(gib(18));
         assert!(heaps.fit(gib(9), gib(9)) && !heaps.fit(gib(10), gib(9)));
+    }
+
+    /// What drivers say of devices whose memory is the system's is no measure of it.
+    #[test]
+    fn without_memory_of_its_own_a_device_has_the_systems() {
+        let gib = |n: u64| n << 30;
+        let heap = |size| MemoryHeap { size, budget: None, device_local: true };
+        let of = |kind, heaps: &[MemoryHeap], carve_out| {
+            let adapter = AdapterMemory {
+                report: AdapterReport { kind, ..AdapterReport::nameless() },
+                caps: Caps::usual(),
+                heaps: heaps.to_vec(),
+                carve_out,
+            };
+            let limits = MemoryLimits { host: Some(gib(32)), ..MemoryLimits::default() };
+            Heaps::of(&adapter, limits)
+        };
+        for heaps in [&[][..], &[heap(0)], &[heap(256 << 20)]] {
+            let found = of(AdapterKind::Integrated, heaps, gib(4)).unwrap();
+            assert_eq!(found.device.size, gib(32));
+            assert!(found.device.source.contains("which is the device's too"), "{found:?}");
+            assert_eq!(found.shared, Some(found.host.free() + gib(4)));
+            assert!(found.note.unwrap().contains("one memory"));
+        }
+        let split = of(AdapterKind::Integrated, &[heap(gib(20))], 0).unwrap();
+        assert_eq!((split.device.size, split.shared), (gib(20), Some(split.host.free())));
+        // A card has what its driver says, and nothing if it says nothing.
+        let card = of(AdapterKind::Discrete, &[heap(gib(24)), heap(256 << 20)], 0).unwrap();
+        assert_eq!((card.device.size, card.shared), (gib(24), None));
+        let silent = of(AdapterKind::Discrete, &[], 0).unwrap_err().to_string();
+        assert!(silent.contains("--device-memory"), "{silent}");
     }
 
     #[test]

@@ -12,14 +12,20 @@ use divan::{
 };
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, Heap, MemoryKind, Readback, Recorder, Recording},
+    gpu::{DeviceOptions, Gpu, Heap, Readback, Recorder, Recording, Restrictions},
     ops::{Matrix, Source, Tensor, product, product::Epilogue},
     quant::BlockType,
 };
 use std::{fmt, sync::LazyLock};
 
-static DEVICE: LazyLock<Gpu> =
-    LazyLock::new(|| Gpu::open(&DeviceOptions::default()).expect("a device"));
+/// One without cooperative matrices, and one with them if there are any.
+static DEVICE: LazyLock<Gpu> = LazyLock::new(|| open(false));
+static MATRICES: LazyLock<Gpu> = LazyLock::new(|| open(true));
+
+fn open(matrices: bool) -> Gpu {
+    let restrict = Restrictions { matrices: Some(matrices), ..Restrictions::default() };
+    Gpu::open(&DeviceOptions { restrict, ..DeviceOptions::default() }).expect("a device")
+}
 
 /// More than caches hold: products go through matrices of this many bytes in turn.
 const WORKING_SET: u64 = 64 << 20;
@@ -40,6 +46,7 @@ impl fmt::Display for Case {
 
 /// Products recorded once, and what it takes to wait for the last.
 struct Step {
+    gpu: &'static Gpu,
     recording: Recording,
     y: Tensor,
     readback: Readback,
@@ -53,8 +60,7 @@ impl Case {
         self.ty.row_bytes(self.n_in.into()).expect("whole blocks") * u64::from(self.n_out)
     }
 
-    fn record(&self) -> Step {
-        let gpu = &*DEVICE;
+    fn record(&self, gpu: &'static Gpu) -> Step {
         // Every field of every format is then a small number.
         let rows = vec![0x2b_u8; self.weight_bytes() as usize];
         let upload = |_| {
@@ -64,13 +70,15 @@ impl Case {
         let different = (WORKING_SET / self.weight_bytes()).clamp(1, PRODUCTS.into());
         let matrices: Vec<_> = (0..different).map(upload).collect::<Result<_>>().expect("upload");
         let ones = vec![1.0; self.n as usize * self.n_in as usize];
-        let x = Tensor::upload(gpu, "x", &ones, self.n_in, MemoryKind::Scratch).expect("x");
+        let x = Tensor::factor(gpu, "x", self.n, self.n_in).expect("x");
+        gpu.upload(&x.buf, 0, bytemuck::cast_slice(&ones)).expect("x");
         let y = Tensor::scratch(gpu, "y", self.n, self.n_out).expect("y");
         let mut rec = Recorder::new(gpu);
         for w in matrices.iter().cycle().take(PRODUCTS as usize) {
             product::record(&mut rec, "bench", w, &x, &y, self.n, Epilogue::Store).expect("record");
         }
         Step {
+            gpu,
             recording: rec.finish().expect("finish"),
             y,
             readback: gpu.readback(4).expect("read-back"),
@@ -80,8 +88,8 @@ impl Case {
 
 impl Step {
     fn run(&self) {
-        DEVICE.submit(&self.recording).expect("submit");
-        self.readback.read(&DEVICE, &self.y.buf, 0, &mut [0; 4]).expect("read");
+        self.gpu.submit(&self.recording).expect("submit");
+        self.readback.read(self.gpu, &self.y.buf, 0, &mut [0; 4]).expect("read");
     }
 }
 
@@ -96,7 +104,7 @@ fn cases(shapes: &[(u32, u32)], rows: &[u32]) -> Vec<Case> {
 
 #[divan::bench(args = cases(&[(2048, 2048), (16384, 2048)], &[1, 2, 4, 8]))]
 fn mat_vec(bencher: Bencher<'_, '_>, case: Case) {
-    let step = case.record();
+    let step = case.record(&DEVICE);
     let bytes = case.weight_bytes() * u64::from(PRODUCTS);
     bencher.counter(BytesCount::new(bytes)).bench_local(|| step.run());
 }
@@ -104,7 +112,21 @@ fn mat_vec(bencher: Bencher<'_, '_>, case: Case) {
 /// Items are multiplications and additions.
 #[divan::bench(args = cases(&[(2048, 2048)], &[16, 128]), sample_count = 5)]
 fn tiled(bencher: Bencher<'_, '_>, case: Case) {
-    let step = case.record();
+    multiply(bencher, case, &DEVICE);
+}
+
+/// The same by cooperative matrices.
+#[divan::bench(args = cases(&[(2048, 2048)], &[16, 128]), sample_count = 5)]
+fn tiled_matrices(bencher: Bencher<'_, '_>, case: Case) {
+    if MATRICES.caps().matrices.is_none() {
+        println!("skipped: {} has no cooperative matrices", MATRICES.adapter().name);
+        return bencher.bench_local(|| ());
+    }
+    multiply(bencher, case, &MATRICES);
+}
+
+fn multiply(bencher: Bencher<'_, '_>, case: Case, gpu: &'static Gpu) {
+    let step = case.record(gpu);
     let operations = 2 * u64::from(case.n_out) * u64::from(case.n_in) * u64::from(case.n);
     let items = operations * u64::from(PRODUCTS);
     bencher.counter(ItemsCount::new(items)).bench_local(|| step.run());

@@ -155,7 +155,9 @@ impl Observer for Taps {
             let bytes = u64::from(n * from.width) * 4;
             let buf = rec.gpu().alloc("tap", bytes, MemoryKind::Scratch).unwrap();
             rec.copy(&from.buf, 0, &buf, 0, bytes);
-            Tensor { buf, rows: n, width: from.width }
+            let mut copy = from.clone();
+            (copy.buf, copy.rows) = (buf, n);
+            copy
         };
         let (x, residual) = (copy(&ws.x), copy(&ws.residual));
         self.0.push(Tap { il, part, x, residual });

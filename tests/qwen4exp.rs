@@ -4,7 +4,7 @@
 mod common;
 
 use common::{
-    devices::{load, poisoned},
+    devices::{as_it_is, load, poisoned},
     edited::described,
     expected::{Expected, FLOAT32_LIMIT, HIDDEN_LIMIT, Prompt},
 };
@@ -51,7 +51,9 @@ impl Observer for Taps {
             Part::Ngram => {}
             Part::Ffn => {
                 let buf = copy(rec, &ws.x.buf, u64::from(n * ws.x.width) * 4);
-                self.streams.push(Tensor { buf, rows: n, width: ws.x.width });
+                let mut stream = ws.x.clone();
+                (stream.buf, stream.rows) = (buf, n);
+                self.streams.push(stream);
             }
         }
     }
@@ -142,7 +144,7 @@ fn compare_streams(run: &Run, prompt: &Prompt, at: &str) {
 fn compare(expected: &Expected) -> usize {
     let mut compared = 0;
     for chunk in CHUNKS {
-        let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, chunk);
+        let mut engine = load(&expected.model, as_it_is(), KvType::F32, chunk);
         for prompt in &expected.prompts {
             let at = format!("{} in chunks of {chunk}", prompt.name);
             let run = Run::new(&mut engine, &prompt.ids, chunk);
@@ -233,7 +235,7 @@ fn ratios_that_a_converter_lost_run_sparse() {
     let slip = described(&expected.model, |model| {
         model.set("qwen4exp.attention.compress_ratios", &[0i32; 8][..]);
     });
-    let mut engine = load(slip.path(), DeviceOptions::default(), KvType::F32, 512);
+    let mut engine = load(slip.path(), as_it_is(), KvType::F32, 512);
     let prompt = expected.prompts.iter().max_by_key(|p| p.ids.len()).unwrap();
     compare_selected(&Run::new(&mut engine, &prompt.ids, 512), prompt, "without ratios");
 }
@@ -254,7 +256,7 @@ fn up_to_the_budget_attention_is_dense() {
     let ids: Vec<u32> = (0..70).map(|i| i * 11 % 570).collect();
     let every: Vec<usize> = (0..ids.len()).collect();
     let [sparse, dense] = [expected.model.as_path(), half_dense.path()].map(|path| {
-        let mut engine = load(path, DeviceOptions::default(), KvType::F32, 64);
+        let mut engine = load(path, as_it_is(), KvType::F32, 64);
         let mut seq = engine.new_sequence().unwrap();
         let mut rows = Vec::new();
         let mut sink = |_, logits| {
@@ -277,7 +279,7 @@ fn up_to_the_budget_attention_is_dense() {
 fn chunks_inside_the_budget_leave_the_selection_out() {
     let expected = Expected::load("tiny-qwen4exp");
     let ids: Vec<u32> = (0..60).map(|i| i * 17 % 570).collect();
-    let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, 64);
+    let mut engine = load(&expected.model, as_it_is(), KvType::F32, 64);
     // The budget of 32 and a tail of 3 by two layers; of 36 tokens the last one leaves some out.
     let [dense, sparse] = [(35, 2 * 35), (36, 0)].map(|(first, queries)| {
         let before = engine.attention_reads();
@@ -324,7 +326,7 @@ fn texts_that_end_inside_a_prompt() {
     for at in [0, 9, 10, 20, 22, 38] {
         ended[at] = eos;
     }
-    let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, 64);
+    let mut engine = load(&expected.model, as_it_is(), KvType::F32, 64);
     let mut seq = engine.new_sequence().unwrap();
     let whole = logits(&mut engine, &mut seq, &ended);
     for chunk in [1, 2, 3, 10] {
@@ -357,7 +359,7 @@ fn a_row_that_cannot_be_read_breaks_one_sequence() {
     let expected = Expected::load("tiny-qwen4exp");
     let copy = described(&expected.model, |_| ());
     let bytes = fs::read(copy.path()).unwrap();
-    let mut engine = load(copy.path(), DeviceOptions::default(), KvType::F16, 64);
+    let mut engine = load(copy.path(), as_it_is(), KvType::F16, 64);
     let mut seq = engine.new_sequence().unwrap();
     let before = logits(&mut engine, &mut seq, &[1, 2, 3]);
     let file = OpenOptions::new().write(true).open(copy.path()).unwrap();
@@ -375,13 +377,13 @@ fn a_row_that_cannot_be_read_breaks_one_sequence() {
 fn rows_are_read_a_chunk_ahead() {
     let expected = Expected::load("tiny-qwen4exp");
     let ids: Vec<u32> = (0..40).map(|i| i * 13 % 570).collect();
-    let mut engine = load(&expected.model, DeviceOptions::default(), KvType::F32, 16);
+    let mut engine = load(&expected.model, as_it_is(), KvType::F32, 16);
     let mut seq = engine.new_sequence().unwrap();
     let want = logits(&mut engine, &mut seq, &ids[..32]);
     let copy = described(&expected.model, |_| ());
     for (length, succeeds) in [(32, true), (40, false)] {
         let bytes = fs::read(copy.path()).unwrap();
-        let mut engine = load(copy.path(), DeviceOptions::default(), KvType::F32, 16);
+        let mut engine = load(copy.path(), as_it_is(), KvType::F32, 16);
         let mut seq = engine.new_sequence().unwrap();
         let mut cut_file = |done| {
             if done == 16 {
@@ -403,7 +405,7 @@ fn rows_are_read_a_chunk_ahead() {
 #[test]
 fn attention_layers_are_sparse() {
     let expected = Expected::load("tiny-qwen4exp");
-    let engine = load(&expected.model, DeviceOptions::default(), KvType::F16, 16);
+    let engine = load(&expected.model, as_it_is(), KvType::F16, 16);
     let sparse = |kind: &&LayerKind| **kind == LayerKind::SparseAttention;
     assert_eq!(engine.config().layers.iter().filter(sparse).count(), 2);
     assert!(!engine.config().layers.contains(&LayerKind::Attention));

@@ -64,7 +64,8 @@ columns! {
     /// Of a kernel that streams: time of the vector units in percent of that which its bytes take
     /// from memory ([`work`]). Less than 100: memory is the bound.
     Bound = "bound",
-    /// Of a tiled product: multiplications in percent of what the vector units could do in its time.
+    /// Of a tiled product: multiplications in percent of what the vector units, or the matrix units
+    /// where it uses them, could do in its time.
     Peak = "peak",
 }
 

@@ -53,6 +53,8 @@ fn rounds(variant: &Variant) -> Option<Rounds> {
             let rows = number("TM")?;
             Rounds(Work::Multiply(32.0 * rows), vec![rows / 8.0, 8.0])
         }
+        // 128 rows over 256 lanes; matrix units make four products in the time of one.
+        "coop_product" => Rounds(Work::Multiply(4.0 * number("TM")?), vec![]),
         _ => return None,
     })
 }
@@ -92,8 +94,12 @@ fn loops(code: &str) -> Vec<Loop> {
             // A quarter of the lanes has a unit for these.
             let slow = ["v_exp", "v_log", "v_rcp", "v_rsq", "v_sqrt", "v_sin", "v_cos"];
             if opcode.starts_with("v_") {
-                loops[now].cycles +=
-                    if slow.iter().any(|s| opcode.starts_with(s)) { 4.0 } else { 1.0 };
+                loops[now].cycles += match opcode {
+                    // 16 x 16 x 16 products; half of that time on RDNA4.
+                    _ if opcode.starts_with("v_wmma") => 16.0,
+                    _ if slow.iter().any(|s| opcode.starts_with(s)) => 4.0,
+                    _ => 1.0,
+                };
             }
             loops[now].loads += match opcode {
                 "buffer_load_dwordx4" => 16,

@@ -2,7 +2,9 @@
 
 #import shared/part
 #import quant/$format
+#if !EDGE
 #import shared/activations
+#endif
 #import shared/epilogue
 
 struct Params {
@@ -20,10 +22,14 @@ struct Params {
 }
 
 @group(0) @binding(0) var<storage, read> w: array<Unit>;   // [part.rows][n_in], blocks
+#if EDGE
+@group(0) @binding(1) var<storage, read> x: array<vec4<f16>>;   // `f16_rows.wgsl`
+#else
 #if odd
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [n][n_in]
 #else
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;   // [n][n_in / 4]
+#endif
 #endif
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [n][n_out], gated: [n][n_out / 2]
 @group(1) @binding(0) var<uniform> p: Params;

@@ -77,9 +77,11 @@ impl AdapterReport {
 }
 
 /// Features the engine uses where an adapter has them, with the names it reports them by.
-pub(super) const USED_FEATURES: [(wgpu::Features, &str); 4] = [
+pub(super) const USED_FEATURES: [(wgpu::Features, &str); 6] = [
     (wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, "host-memory-in-place"),
     (wgpu::Features::SUBGROUP, "subgroup"),
+    (wgpu::Features::SHADER_F16, "f16"),
+    (wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, "cooperative-matrix"),
     (wgpu::Features::TIMESTAMP_QUERY, "timestamps"),
     (wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES, "timestamps-inside-passes"),
 ];

@@ -1,12 +1,14 @@
 //! What the opened device can do, gathered once. Ops choose variants by it.
 
-use super::AdapterKind;
+use super::{AdapterKind, Matrices, matrices};
 
 /// Capabilities and limits of the opened device.
 #[derive(Clone, Debug)]
 pub struct Caps {
     /// Subgroup operations may be used (of any size).
     pub subgroup: bool,
+    /// Cooperative matrices that products use.
+    pub matrices: Option<Matrices>,
     /// Buffers in host memory can be read and written in place.
     pub host_buffers: bool,
     /// Timestamps can be written between the dispatches of one pass.
@@ -28,6 +30,7 @@ impl Caps {
     pub fn usual() -> Self {
         Self {
             subgroup: true,
+            matrices: Some(Matrices { edge: 16, lanes: 64 }),
             host_buffers: true,
             timestamps: true,
             // spec/kv-offload.md 8.
@@ -47,6 +50,9 @@ pub struct Restrictions {
     pub webgpu_defaults: bool,
     /// No subgroup operations.
     pub no_subgroup: bool,
+    /// Cooperative matrices are used or not, where there are any; else GPUs use them, and software
+    /// does not, which has no multipliers for them.
+    pub matrices: Option<bool>,
     /// A smaller limit for one storage binding and one buffer, in bytes.
     pub max_binding: Option<u64>,
     /// A smaller limit for the workgroups of one dimension.
@@ -67,7 +73,7 @@ impl Restrictions {
             used |= feature & adapter;
         }
         if self.no_subgroup {
-            used.remove(wgpu::Features::SUBGROUP);
+            used.remove(matrices::FEATURES);
         }
         used
     }
@@ -81,11 +87,19 @@ impl Restrictions {
         limits
     }
 
-    pub(super) fn caps(&self, features: wgpu::Features, limits: &wgpu::Limits) -> Caps {
+    pub(super) fn caps(
+        &self,
+        adapter: &wgpu::Adapter,
+        features: wgpu::Features,
+        limits: &wgpu::Limits,
+    ) -> Caps {
+        let gpu = adapter.get_info().device_type != wgpu::DeviceType::Cpu;
+        let matrices = self.matrices.unwrap_or(gpu) && features.contains(matrices::FEATURES);
         let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         let workgroups = limits.max_compute_workgroups_per_dimension;
         Caps {
             subgroup: features.contains(wgpu::Features::SUBGROUP),
+            matrices: Matrices::of(adapter).filter(|_| matrices),
             host_buffers: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
             max_binding: binding & !15,

@@ -89,7 +89,7 @@ impl Gpu {
         report.kind = options.restrict.kind.unwrap_or(report.kind);
         let features = options.restrict.features(adapter.features());
         let limits = options.restrict.limits(adapter.limits());
-        let caps = options.restrict.caps(features, &limits);
+        let caps = options.restrict.caps(adapter, features, &limits);
         let request = adapter.request_device(&wgpu::DeviceDescriptor {
             label: Some("engine"),
             required_features: features,
@@ -97,6 +97,10 @@ impl Gpu {
             memory_hints: wgpu::MemoryHints::Manual {
                 suballocated_device_memory_block_size: BLOCK,
             },
+            // SAFETY: cooperative matrices are the one experimental feature asked for; kernels that
+            // use them keep every access within arrays, and tests compare them with those that do
+            // not.
+            experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
             ..Default::default()
         });
         let (device, queue) = pollster::block_on(request)

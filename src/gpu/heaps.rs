@@ -39,7 +39,8 @@ impl AdapterMemory {
             all.iter().enumerate().map(|(i, a)| adapter::report(i, a)).collect();
         let (index, _) = super::choose(&reports, select)?;
         let (adapter, free) = (&all[index], Restrictions::default());
-        let caps = free.caps(free.features(adapter.features()), &free.limits(adapter.limits()));
+        let (features, limits) = (adapter.features(), adapter.limits());
+        let caps = free.caps(adapter, free.features(features), &free.limits(limits));
         Ok(Self::of(adapter, reports.swap_remove(index), caps))
     }
 

@@ -48,6 +48,7 @@ impl Gpu {
             || need.invocations > caps.max_invocations
             || need.workgroup_memory > caps.max_workgroup_memory
             || (need.subgroup && !caps.subgroup)
+            || (need.matrices && caps.matrices.is_none())
         {
             return Err(Error::Shader(format!(
                 "{variant} needs more than this device has: {need:?}"

@@ -243,6 +243,5 @@ fn another_kind(il: usize) -> Error {
 
 fn state_tensor(gpu: &dyn Memory, heap: Heap, [rows, width]: [u32; 2]) -> Result<Tensor> {
     let bytes = u64::from(rows) * u64::from(width) * 4;
-    let buf = gpu.alloc_in(heap, "recurrent state", bytes, MemoryKind::State)?;
-    Ok(Tensor { buf, rows, width })
+    Ok(Tensor::of(gpu.alloc_in(heap, "recurrent state", bytes, MemoryKind::State)?, rows, width))
 }

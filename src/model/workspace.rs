@@ -221,6 +221,7 @@ impl Workspace {
         let fitting = (gpu.caps().max_binding / logits).clamp(1, FEW.into()) as u32;
         let sequences = sequences.clamp(1, fitting).min(rows);
         let scratch = |label: &str, width: u32| Tensor::scratch(gpu, label, rows, width);
+        let factor = |label: &str, width: u32| Tensor::factor(gpu, label, rows, width);
         let words = |label: &str| gpu.alloc(label, u64::from(rows) * 4, MemoryKind::Scratch);
         let inputs = Inputs {
             tokens: words("tokens")?,
@@ -233,7 +234,7 @@ impl Workspace {
             k: scratch("k", kv_width)?,
             v: scratch("v", kv_width)?,
             q: scratch("q", q_width)?,
-            out: scratch("attention", q_width)?,
+            out: factor("attention", q_width)?,
             partial: AttentionScratch::new(gpu, config.n_head, config.head_dim, rows, sequences)?,
         };
         let gated_delta = match &config.gdn {
@@ -244,17 +245,17 @@ impl Workspace {
                 gates: scratch("gates", 2 * g.n_v_heads)?,
                 u: scratch("u", g.conv_dim())?,
                 o: scratch("o", g.value_dim())?,
-                gated: scratch("gated", g.value_dim())?,
+                gated: factor("gated", g.value_dim())?,
                 chunk: GatedDeltaScratch::new(gpu, &super::gated_delta::shape(g), rows)?,
             }),
         };
         let ffn = match &config.ffn {
-            Ffn::Dense { n_ff } => FfnSpace::Dense(scratch("ffn", *n_ff)?),
+            Ffn::Dense { n_ff } => FfnSpace::Dense(factor("ffn", *n_ff)?),
             Ffn::Moe { n_expert, n_used, n_ff_exp, n_ff_shared, .. } => {
                 let shared = match n_ff_shared {
                     None => None,
                     Some(width) => Some((
-                        scratch("shared hidden", *width)?,
+                        factor("shared hidden", *width)?,
                         scratch("shared out", config.n_embd)?,
                     )),
                 };
@@ -277,8 +278,8 @@ impl Workspace {
         let streams = match &config.qwen4exp {
             None => None,
             Some(c) => Some(StreamSpace {
-                normed: scratch("normed streams", x.width)?,
-                low: scratch("low rank", c.low_rank)?,
+                normed: factor("normed streams", x.width)?,
+                low: factor("low rank", c.low_rank)?,
                 gates: scratch("stream gates", x.width)?,
                 weights: scratch("stream weights", c.streams)?,
             }),
@@ -310,7 +311,7 @@ impl Workspace {
         let ngram = match config.ngram() {
             None => None,
             Some(ngram) => Some(NgramSpace {
-                rows: scratch("ngram rows", ngram.width())?,
+                rows: factor("ngram rows", ngram.width())?,
                 value: scratch("ngram value", config.n_embd)?,
             }),
         };
@@ -331,7 +332,7 @@ impl Workspace {
             },
             x,
             streams,
-            normed: scratch("normed", config.n_embd)?,
+            normed: factor("normed", config.n_embd)?,
             attention,
             gated_delta,
             ffn,

@@ -8,6 +8,7 @@ pub mod bias;
 pub mod causal_conv;
 pub mod embed_rows;
 pub mod experts;
+mod f16_rows;
 pub mod gated_delta;
 pub mod gated_norm;
 pub mod gated_product;

@@ -2,14 +2,16 @@
 //! (spec/architectures.md, matrix convention).
 
 use super::{
-    Tensor,
+    Tensor, f16_rows,
     matrix::{Matrix, MatrixPart, PartParams},
 };
 use crate::{
     Error, Result,
-    gpu::{Bind, Buf, Caps, Grid, Recorder},
+    gpu::{Bind, Buf, Caps, Grid, Matrices, Recorder},
+    quant::BlockType,
     shader::Variant,
 };
+use std::ops::Range;
 
 /// What happens to each dot product v.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +30,7 @@ pub enum Epilogue {
 }
 
 /// Rows of x up to which the weights are read once for all and the mat-vec is used.
-pub(super) const FEW: u32 = 8;
+pub(crate) const FEW: u32 = 8;
 
 /// `y[t] = epilogue(W x[t])` for the first `n` rows. x has rows of `w.n_in` values, y of `w.n_out`
 /// (half of it for [`Epilogue::Gated`]).
@@ -122,6 +124,8 @@ pub(super) struct Params {
 const RUN: u32 = 16;
 /// Rows of W in a tile of the tiled product.
 const TILE_ROWS: u32 = 64;
+/// The same where cooperative matrices make it.
+const MATRIX_TILE_ROWS: u32 = 128;
 /// Invocations of a mat-vec workgroup.
 pub(super) const MAT_VEC: u32 = 64;
 /// Rows of W that one of them works on.
@@ -139,27 +143,24 @@ impl Product<'_> {
         if n == 0 {
             return Ok(());
         }
-        // Tiles of W's rows, and how many there are along the rows of y.
-        let (variant, tile, y_tiles) = match self.rows {
-            Rows::Same if n <= FEW => {
-                let (variant, tile) = self.mat_vec(n.next_power_of_two());
-                (variant, tile, 1)
-            }
+        // How many tiles of W's rows there are along the rows of y.
+        let ((variant, tile), x, y_tiles) = match self.rows {
+            Rows::Same if n <= FEW => (self.mat_vec(n.next_power_of_two()), &self.x.buf, 1),
             Rows::Same => {
                 let size = tile_of_x(n, rec.gpu().caps());
-                (self.tiled(size), TILE_ROWS, n.div_ceil(size))
+                let (kernel, x) = self.tiled(rec, size, 0..n)?;
+                (kernel, x, n.div_ceil(size))
             }
-            Rows::Pairs(_, Order::Given) => {
-                let (variant, tile) = self.mat_vec(1);
-                (variant, tile, n)
-            }
-            Rows::Pairs(_, Order::ByExpert { size, most, .. }) => {
-                (self.tiled(size), TILE_ROWS, most)
+            Rows::Pairs(_, Order::Given) => (self.mat_vec(1), &self.x.buf, n),
+            Rows::Pairs(pairs, Order::ByExpert { size, most, .. }) => {
+                let x_rows = pairs.x_first..pairs.x_first + n.div_ceil(pairs.share);
+                let (kernel, x) = self.tiled(rec, size, x_rows)?;
+                (kernel, x, most)
             }
         };
         for part in &w.parts {
             let mut bindings: Vec<Bind<'_>> =
-                vec![(&part.buf).into(), (&self.x.buf).into(), (&self.y.buf).into()];
+                vec![(&part.buf).into(), x.into(), (&self.y.buf).into()];
             match self.rows {
                 Rows::Same => (),
                 Rows::Pairs(pairs, Order::Given) => bindings.push(pairs.ids.into()),
@@ -177,18 +178,38 @@ impl Product<'_> {
     /// The variant for `columns` rows of x, and its tile of W's rows.
     fn mat_vec(&self, columns: u32) -> (Variant, u32) {
         let lanes = mat_vec_lanes(self.w);
-        let variant = self.variant("mat_vec").number("N", columns).number("LANES", lanes);
+        let variant = self.variant("mat_vec").flag("odd", self.w.odd());
+        let variant = variant.number("N", columns).number("LANES", lanes);
         (variant, MAT_VEC / lanes * MAT_VEC_ROWS)
     }
 
-    fn tiled(&self, size: u32) -> Variant {
-        self.variant("tile_product").number("TM", size)
+    /// The variant for tiles of `size` rows of x, its tile of W's rows, and what it takes for x,
+    /// made of `x_rows` if need be.
+    fn tiled(
+        &self,
+        rec: &mut Recorder,
+        size: u32,
+        x_rows: Range<u32>,
+    ) -> Result<((Variant, u32), &Buf)> {
+        let matrices = rec.gpu().caps().matrices.zip(self.x.f16.as_ref());
+        // Who stores weights in F32 wants more than f16 keeps: the router's, as a rule.
+        match matrices.filter(|_| self.w.ty != BlockType::F32) {
+            None => {
+                let variant = self.variant("tile_product").flag("odd", self.w.odd());
+                Ok(((variant.number("TM", size), TILE_ROWS), &self.x.buf))
+            }
+            Some((Matrices { edge, lanes }, x)) => {
+                f16_rows::record(rec, self.x, x, x_rows)?;
+                let variant = self.variant("coop_product").number("TM", size);
+                let variant = variant.number("EDGE", edge).number("LANES", lanes);
+                Ok(((variant, MATRIX_TILE_ROWS), x))
+            }
+        }
     }
 
     fn variant(&self, shader: &'static str) -> Variant {
         Variant::new(shader)
             .choose("format", self.w.planes.format)
-            .flag("odd", self.w.odd())
             .flag("experts", matches!(self.rows, Rows::Pairs(..)))
     }
 
@@ -251,12 +272,16 @@ mod tests {
     }
 
     fn check(t: &TestDevice, ty: BlockType, n_in: usize, n_out: usize, n: usize) {
+        check_to(t, ty, n_in, n_out, n, 1e-5);
+    }
+
+    fn check_to(t: &TestDevice, ty: BlockType, n_in: usize, n_out: usize, n: usize, near: f64) {
         let (w, values) = t.weights(ty, [1, n_out, n_in]);
         let x = random(n as u64, n * n_in);
         let (x_t, y) = (t.upload(&x, n_in), t.scratch(n, n_out));
         t.run(|rec| record(rec, "test", &w, &x_t, &y, n as u32, Epilogue::Store));
         println!("{ty} {n_out} x {n_in}, {n} rows of x");
-        assert_close(&t.read(&y), &multiply(&values, &x, n_in), 1e-5);
+        assert_close(&t.read(&y), &multiply(&values, &x, n_in), near);
     }
 
     #[test]
@@ -331,28 +356,31 @@ mod tests {
         });
     }
 
+    fn check_epilogues(t: &TestDevice, n: usize, near: f64) {
+        let (w, values) = t.weights(BlockType::Q8_0, [1, 18, 64]);
+        let (x, before) = (random(1, n * 64), random(2, n * 18));
+        let x_t = t.upload(&x, 64);
+        let v = multiply(&values, &x, 64);
+        let run = |epilogue, y: &Tensor| {
+            t.run(|rec| record(rec, "test", &w, &x_t, y, n as u32, epilogue));
+            t.read(y)
+        };
+        let pairs = || v.iter().zip(&before).map(|(v, b)| (*v, f64::from(*b)));
+        let add: Vec<_> = pairs().map(|(v, b)| b + v).collect();
+        assert_close(&run(Epilogue::Add, &t.upload(&before, 18)), &add, near);
+        let multiply: Vec<_> = pairs().map(|(v, b)| b * v).collect();
+        assert_close(&run(Epilogue::Multiply, &t.upload(&before, 18)), &multiply, near);
+        let gate: Vec<_> = v.iter().map(|v| silu(*v)).collect();
+        assert_close(&run(Epilogue::Silu, &t.scratch(n, 18)), &gate, near);
+        let gated: Vec<_> = v.chunks(2).map(|v| silu(v[0]) * v[1]).collect();
+        assert_close(&run(Epilogue::Gated, &t.scratch(n, 9)), &gated, near);
+    }
+
     #[test]
     fn epilogues() {
         each_device(|t| {
-            for n in [3, 20] {
-                let (w, values) = t.weights(BlockType::Q8_0, [1, 18, 64]);
-                let (x, before) = (random(1, n * 64), random(2, n * 18));
-                let x_t = t.upload(&x, 64);
-                let v = multiply(&values, &x, 64);
-                let run = |epilogue, y: &Tensor| {
-                    t.run(|rec| record(rec, "test", &w, &x_t, y, n as u32, epilogue));
-                    t.read(y)
-                };
-                let pairs = || v.iter().zip(&before).map(|(v, b)| (*v, f64::from(*b)));
-                let add: Vec<_> = pairs().map(|(v, b)| b + v).collect();
-                assert_close(&run(Epilogue::Add, &t.upload(&before, 18)), &add, 1e-5);
-                let multiply: Vec<_> = pairs().map(|(v, b)| b * v).collect();
-                assert_close(&run(Epilogue::Multiply, &t.upload(&before, 18)), &multiply, 1e-5);
-                let gate: Vec<_> = v.iter().map(|v| silu(*v)).collect();
-                assert_close(&run(Epilogue::Silu, &t.scratch(n, 18)), &gate, 1e-5);
-                let gated: Vec<_> = v.chunks(2).map(|v| silu(v[0]) * v[1]).collect();
-                assert_close(&run(Epilogue::Gated, &t.scratch(n, 9)), &gated, 1e-5);
-            }
+            check_epilogues(t, 3, 1e-5);
+            check_epilogues(t, 20, 1e-5);
         });
     }
 
@@ -388,6 +416,57 @@ mod tests {
                 assert_close(&t.read(&y), &multiply(&values, &x, 256), 1e-5);
             }
         });
+    }
+
+    /// How near products of f16 come: each factor is rounded by up to 2^-11 of itself, and Mesa's
+    /// llvmpipe rounds each product, too.
+    const F16: f64 = 2e-3;
+
+    #[test]
+    fn cooperative_matrices_make_the_same_of_every_type() {
+        let Some(t) = TestDevice::with_matrices() else { return };
+        for ty in types() {
+            check_to(&t, ty, *widths(ty).last().expect("a width"), 140, 10, F16);
+        }
+        let used = t.gpu.kernel_names();
+        for ty in types().filter(|ty| *ty != BlockType::F32) {
+            let format = format!("format={}", ty.planes().expect("runs").format);
+            let found = used.iter().any(|k| k.starts_with("coop_product") && k.contains(&format));
+            assert!(found, "{ty}: {used:?}");
+        }
+    }
+
+    #[test]
+    fn cooperative_matrices_take_any_number_of_rows() {
+        let Some(t) = TestDevice::with_matrices() else { return };
+        for n in [9, 16, 17, 33, 64, 65, 130] {
+            check_to(&t, BlockType::Q8_0, 64, 129, n, F16);
+            check_to(&t, BlockType::F16, 40, 5, n, F16);
+        }
+        check_epilogues(&t, 20, F16);
+    }
+
+    #[test]
+    fn cooperative_matrices_take_activations_of_any_size() {
+        let Some(t) = TestDevice::with_matrices() else { return };
+        let (n, width) = (12, 256);
+        let (w, values) = t.weights(BlockType::Q6K, [1, 4, width]);
+        // Each row of another size, 1e6 to 1e-6, a row of zeros, and one with a single large value.
+        let mut x = random(3, n * width);
+        for (row, x) in x.chunks_mut(width).enumerate() {
+            let size = [1e6, 1e3, 1.0, 1e-3, 1e-6, 0.0][row % 6];
+            x.iter_mut().for_each(|v| *v *= size);
+        }
+        x[2 * width] = 1e6;
+        let (x_t, y) = (t.upload(&x, width), t.scratch(n, 4));
+        t.run(|rec| record(rec, "test", &w, &x_t, &y, n as u32, Epilogue::Store));
+        assert!(t.gpu.kernel_names().iter().any(|k| k.starts_with("coop_product")));
+        let want = multiply(&values, &x, width);
+        for (got, want) in t.read(&y).chunks(4).zip(want.chunks(4)) {
+            let most = want.iter().fold(0.0, |m: f64, w| m.max(w.abs()));
+            let near = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() <= F16 * most;
+            assert!(got.iter().zip(want).all(near), "{got:?} instead of {want:?}");
+        }
     }
 
     #[test]

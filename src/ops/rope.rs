@@ -2,11 +2,7 @@
 //! shaders' own lose every digit at deep positions (spec/architectures.md 1.2).
 
 use super::Tensor;
-use crate::{
-    Error, Result,
-    gpu::{Gpu, MemoryKind},
-    model::rope::RopeKind,
-};
+use crate::{Error, Result, gpu::Gpu, model::rope::RopeKind};
 
 /// The rotation of a step's heads, as the kernels take it.
 #[derive(Clone, Copy, Debug)]
@@ -51,9 +47,7 @@ impl RopeTable {
     /// # Errors
     /// [`Error::Device`] when memory is short.
     pub fn tensor(&self, gpu: &Gpu, rows: u32) -> Result<Tensor> {
-        let width = self.n_rot();
-        let bytes = u64::from(rows) * u64::from(width) * 4;
-        Ok(Tensor { buf: gpu.alloc("rope", bytes, MemoryKind::Scratch)?, rows, width })
+        Tensor::scratch(gpu, "rope", rows, self.n_rot())
     }
 
     /// Writes the rows of positions `first .. first + n` to `table`, before what is submitted

@@ -1,5 +1,6 @@
 //! f32 activations on the device.
 
+use super::{f16_rows, product};
 use crate::{
     Error, Result,
     gpu::{Buf, Gpu, Memory, MemoryKind},
@@ -14,6 +15,8 @@ pub struct Tensor {
     pub rows: u32,
     /// Values a row.
     pub width: u32,
+    /// Room for the same in f16 ([`f16_rows`](super::f16_rows)), for products of many rows.
+    pub(super) f16: Option<Buf>,
 }
 
 impl Tensor {
@@ -23,7 +26,26 @@ impl Tensor {
     /// [`Error::Device`] when it exceeds a binding or memory is short.
     pub fn scratch(gpu: &dyn Memory, label: &str, rows: u32, width: u32) -> Result<Self> {
         let bytes = u64::from(rows) * u64::from(width) * 4;
-        Ok(Self { buf: gpu.alloc(label, bytes, MemoryKind::Scratch)?, rows, width })
+        Ok(Self::of(gpu.alloc(label, bytes, MemoryKind::Scratch)?, rows, width))
+    }
+
+    /// Scratch for what matrices are multiplied with: where the device has cooperative matrices
+    /// there is room for many rows' f16 form besides.
+    ///
+    /// # Errors
+    /// As [`Self::scratch`].
+    pub fn factor(gpu: &dyn Memory, label: &str, rows: u32, width: u32) -> Result<Self> {
+        let mut tensor = Self::scratch(gpu, label, rows, width)?;
+        if gpu.caps().matrices.is_some() && rows > product::FEW {
+            let bytes = u64::from(rows) * f16_rows::row_bytes(width);
+            tensor.f16 = Some(gpu.alloc(label, bytes, MemoryKind::Scratch)?);
+        }
+        Ok(tensor)
+    }
+
+    /// `rows` x `width` values in `buf`, which has room for them.
+    pub(crate) fn of(buf: Buf, rows: u32, width: u32) -> Self {
+        Self { buf, rows, width, f16: None }
     }
 
     /// `values` (`rows` x `width`) uploaded, e.g. a norm's gamma.
@@ -46,7 +68,7 @@ impl Tensor {
         }
         let buf = gpu.alloc(label, values.len() as u64 * 4, kind)?;
         gpu.upload(&buf, 0, bytemuck::cast_slice(values))?;
-        Ok(Self { buf, rows: rows as u32, width })
+        Ok(Self::of(buf, rows as u32, width))
     }
 
     /// The first `rows` rows, once everything submitted is done.

@@ -27,8 +27,10 @@ pub(crate) struct TestDevice {
 static IDLE: Mutex<Vec<Vec<TestDevice>>> = Mutex::new(Vec::new());
 
 /// All are poisoned: new buffers hold NaN. The tiny workgroup limit makes every flat grid fold.
+/// None has cooperative matrices: [`TestDevice::with_matrices`].
 fn open_set() -> Vec<TestDevice> {
     let open = |name, restrict, checked_shaders| {
+        let restrict = Restrictions { matrices: Some(false), ..restrict };
         let options = DeviceOptions { restrict, poison: true, checked_shaders, select: None };
         TestDevice { name, gpu: Gpu::open(&options).expect("a device for tests") }
     };
@@ -55,9 +57,23 @@ pub(crate) fn each_device(test: impl Fn(&TestDevice)) {
 }
 
 impl TestDevice {
+    /// One that uses cooperative matrices, or none with a message where there are not any.
+    pub(crate) fn with_matrices() -> Option<Self> {
+        let restrict = Restrictions { matrices: Some(true), ..Default::default() };
+        let options =
+            DeviceOptions { restrict, poison: true, checked_shaders: false, select: None };
+        let gpu = Gpu::open(&options).expect("a device for tests");
+        if gpu.caps().matrices.is_none() {
+            println!("skipped: {} has no cooperative matrices", gpu.adapter().name);
+            return None;
+        }
+        Some(Self { name: "cooperative matrices", gpu })
+    }
+
     /// A device whose bindings hold at most `bytes`.
     pub(crate) fn with_binding(bytes: u64) -> Self {
-        let restrict = Restrictions { max_binding: Some(bytes), ..Default::default() };
+        let restrict =
+            Restrictions { max_binding: Some(bytes), matrices: Some(false), ..Default::default() };
         let options =
             DeviceOptions { restrict, poison: true, checked_shaders: false, select: None };
         let gpu = Gpu::open(&options).expect("a device for tests");
@@ -76,8 +92,10 @@ impl TestDevice {
     }
 
     pub(crate) fn upload(&self, values: &[f32], width: usize) -> Tensor {
-        Tensor::upload(&self.gpu, "test input", values, width as u32, MemoryKind::Scratch)
-            .expect("upload")
+        let rows = (values.len() / width) as u32;
+        let tensor = Tensor::factor(&self.gpu, "test input", rows, width as u32).expect("alloc");
+        self.gpu.upload(&tensor.buf, 0, bytemuck::cast_slice(values)).expect("upload");
+        tensor
     }
 
     pub(crate) fn upload_words(&self, words: &[u32]) -> Buf {

@@ -74,7 +74,33 @@ fn compare(answer: &Answer, logits: &[f32], tokens: &[u32], limit: f64) -> Devia
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{EngineOptions, demo, selftest::Stored};
+    use crate::{
+        EngineOptions, demo,
+        gpu::{DeviceOptions, Restrictions},
+        selftest::Stored,
+    };
+
+    #[test]
+    fn cooperative_matrices_answer_the_same() {
+        let cache = (KvType::F16, KvType::F16);
+        let restrict = Restrictions { matrices: Some(true), ..Restrictions::default() };
+        let device = DeviceOptions { restrict, ..DeviceOptions::default() };
+        let options = EngineOptions { context: Some(4096), device, ..EngineOptions::default() };
+        let gguf = demo::open().unwrap();
+        let mut engine = Engine::from_gguf(&gguf, &options, &mut |_, _| ()).unwrap();
+        if engine.gpu().caps().matrices.is_none() {
+            return println!(
+                "skipped: {} has no cooperative matrices",
+                engine.gpu().adapter().name
+            );
+        }
+        let stored = Stored::open().unwrap();
+        for prompt in &stored.prompts {
+            let finding = super::prompt(&mut engine, prompt, cache).unwrap();
+            println!("{}", finding.detail);
+            assert!(finding.ok, "{}", finding.detail);
+        }
+    }
 
     #[test]
     fn other_answers_are_found_out() {

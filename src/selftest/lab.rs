@@ -6,6 +6,7 @@ use crate::{
     kv::KvType,
     ops::{
         Matrix, Tensor,
+        product::FEW,
         reference::{Stored, cached::uncached},
     },
     quant::BlockType,
@@ -23,7 +24,16 @@ pub(super) struct Lab {
 
 impl Lab {
     pub(super) fn upload(&self, values: &[f32], width: usize) -> Result<Tensor> {
-        Tensor::upload(&self.gpu, "input", values, width as u32, MemoryKind::Scratch)
+        let rows = (values.len() / width) as u32;
+        let tensor = Tensor::factor(&self.gpu, "input", rows, width as u32)?;
+        self.gpu.upload(&tensor.buf, 0, bytemuck::cast_slice(values))?;
+        Ok(tensor)
+    }
+
+    /// Largest error of a product of `n` rows, as a share of its largest value: cooperative
+    /// matrices, which make those of many, take factors of 11 bits.
+    pub(super) fn product_limit(&self, n: usize) -> f64 {
+        if n > FEW as usize && self.gpu.caps().matrices.is_some() { 2e-3 } else { 1e-5 }
     }
 
     pub(super) fn upload_words(&self, words: &[u32]) -> Result<Buf> {

@@ -27,6 +27,8 @@ pub struct Needs {
     pub workgroup_memory: u32,
     /// Subgroup operations.
     pub subgroup: bool,
+    /// Cooperative matrices and f16.
+    pub matrices: bool,
 }
 
 /// A validated kernel.
@@ -52,8 +54,12 @@ pub(super) fn compile(variant: &Variant, wgsl: &str) -> Result<Shader> {
     // Every WebGPU device converts f16 in u32 words, whatever else it lacks.
     let base = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
     let subgroup = validate(base).is_err();
-    if subgroup {
-        validate(base | Capabilities::SUBGROUP)
+    let matrices = subgroup && validate(base | Capabilities::SUBGROUP).is_err();
+    if matrices {
+        let all = Capabilities::SUBGROUP
+            | Capabilities::SHADER_FLOAT16
+            | Capabilities::COOPERATIVE_MATRIX;
+        validate(base | all)
             .map_err(|e| fault(e.emit_to_string_with_path(wgsl, &variant.to_string())))?;
     }
     let [entry] = module.entry_points.as_slice() else {
@@ -83,8 +89,8 @@ pub(super) fn compile(variant: &Variant, wgsl: &str) -> Result<Shader> {
     if !storage.iter().map(|(b, _)| *b).eq(0..storage.len() as u32) {
         return Err(fault("bindings of group 0 must be 0, 1, 2 … without a gap".into()));
     }
-    let needs =
-        Needs { storage_buffers: storage.len() as u32, invocations, workgroup_memory, subgroup };
+    let storage_buffers = storage.len() as u32;
+    let needs = Needs { storage_buffers, invocations, workgroup_memory, subgroup, matrices };
     let bindings = storage.into_iter().map(|(_, access)| access).collect();
     Ok(Shader { module, bindings, param_bytes, needs })
 }
@@ -102,8 +108,10 @@ mod tests {
             assert!(needs.storage_buffers <= 8, "{variant}: {needs:?}");
             assert!(needs.invocations <= 256, "{variant}: {needs:?}");
             assert!(needs.workgroup_memory <= 16384, "{variant}: {needs:?}");
-            assert!(!needs.subgroup || variant.get("subgroup").is_some(), "{variant}: {needs:?}");
-            if needs.subgroup {
+            let told = variant.get("subgroup").is_some() || variant.get("EDGE").is_some();
+            assert!(!needs.subgroup || told, "{variant}: {needs:?}");
+            // Products by cooperative matrices have the tiled product in their stead.
+            if needs.subgroup && !needs.matrices {
                 let twin = variant.to_string().replace(" subgroup", "");
                 let found = shader::listed().iter().any(|v| v.to_string() == twin);
                 assert!(found, "{variant} has no twin without subgroups");

@@ -7,14 +7,15 @@ use engine::{
 };
 use std::path::Path;
 
-/// This machine's device, nothing changed.
+/// This machine's device, but for cooperative matrices: logits are compared as of f32.
 pub(crate) fn as_it_is() -> DeviceOptions {
-    DeviceOptions::default()
+    let restrict = Restrictions { matrices: Some(false), ..Restrictions::default() };
+    DeviceOptions { restrict, ..DeviceOptions::default() }
 }
 
 /// Every new buffer holds NaN, as on the devices below.
 pub(crate) fn poisoned() -> DeviceOptions {
-    DeviceOptions { poison: true, ..DeviceOptions::default() }
+    DeviceOptions { poison: true, ..as_it_is() }
 }
 
 /// WebGPU's default limits and no optional feature.
@@ -29,7 +30,7 @@ pub(crate) fn small_bindings_and_grids() -> DeviceOptions {
     let restrict = Restrictions {
         max_binding: Some(72 << 10),
         max_workgroups: Some(120),
-        ..Restrictions::default()
+        ..as_it_is().restrict
     };
     DeviceOptions { restrict, checked_shaders: true, ..poisoned() }
 }

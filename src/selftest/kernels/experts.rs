@@ -81,7 +81,7 @@ fn products(lab: &Lab, types: [BlockType; 3], n: usize) -> Result<Vec<Deviation>
         n_ff: N_FF,
     };
     let want = stack.add(&before, &x, &ids, &weights);
-    Ok(vec![Deviation::of("y", lab.values(&y)?, want, LIMIT)])
+    Ok(vec![Deviation::of("y", lab.values(&y)?, want, lab.product_limit(n))])
 }
 
 fn shared(lab: &Lab) -> Result<Vec<Deviation>> {

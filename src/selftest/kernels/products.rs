@@ -40,7 +40,7 @@ fn product(lab: &Lab, ty: BlockType, n: usize) -> Result<Vec<Deviation>> {
     let (x_t, y) = (lab.upload(&x, N_IN)?, lab.scratch(n, N_OUT)?);
     lab.run(|rec| product::record(rec, "product", &w, &x_t, &y, n as u32, Epilogue::Store))?;
     let want = multiply(&values, &x, N_IN);
-    Ok(vec![Deviation::of("y", lab.values(&y)?, want, LIMIT)])
+    Ok(vec![Deviation::of("y", lab.values(&y)?, want, lab.product_limit(n))])
 }
 
 /// One product of both where they are stored alike, else two.
@@ -67,7 +67,7 @@ fn gate_up(lab: &Lab, n: usize) -> Result<Vec<Deviation>> {
         lab.run(|rec| gated_product::record(rec, "ffn", &gate_up, &x_t, &h, n as u32))?;
         let [gate, up] = [gate, up].map(|w| multiply(&w.values, &x, N_IN));
         let want = gate.iter().zip(up).map(|(gate, up)| silu(*gate) * up);
-        Ok(Deviation::of(what, lab.values(&h)?, want, LIMIT))
+        Ok(Deviation::of(what, lab.values(&h)?, want, lab.product_limit(n)))
     };
     Ok(vec![check(BlockType::Q4K, BlockType::Q4K)?, check(BlockType::Q8_0, BlockType::Q4K)?])
 }

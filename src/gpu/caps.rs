@@ -95,11 +95,13 @@ impl Restrictions {
     ) -> Caps {
         let gpu = adapter.get_info().device_type != wgpu::DeviceType::Cpu;
         let matrices = self.matrices.unwrap_or(gpu) && features.contains(matrices::FEATURES);
+        // Kernels take four subgroups.
+        let fits = |m: &Matrices| 4 * m.lanes <= limits.max_compute_invocations_per_workgroup;
         let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         let workgroups = limits.max_compute_workgroups_per_dimension;
         Caps {
             subgroup: features.contains(wgpu::Features::SUBGROUP),
-            matrices: Matrices::of(adapter).filter(|_| matrices),
+            matrices: Matrices::of(adapter).filter(|m| matrices && fits(m)),
             host_buffers: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),
             max_binding: binding & !15,

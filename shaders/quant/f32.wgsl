@@ -2,8 +2,9 @@
 //
 // BLOCK weights a block, in runs of 16 consecutive ones; runs 2 i and 2 i + 1 share loads where a
 // byte holds weights of both. `run_start`: first weight of a run inside the block. `load_run`: its
-// weights, in order. The kernel declares the part as `w`, an array of Unit (vec4 of words, or words),
-// and its shape as `p.part`.
+// weights, in order. Where they are made of bytes, `load_bytes` gives these (`shared/bytes`). The
+// kernel declares the part as `w`, an array of Unit (vec4 of words, or words), and its shape as
+// `p.part`.
 
 alias Unit = vec4<u32>;
 

@@ -10,6 +10,7 @@
 alias Unit = u32;
 
 const BLOCK: u32 = 256u;
+const WIDE: bool = false;
 
 fn run_start(run: u32) -> u32 {
     return 16u * run;
@@ -17,7 +18,7 @@ fn run_start(run: u32) -> u32 {
 
 const PLANES: u32 = 2048u;
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let i = PLANES + 12u * block;
     let low = w[i + (run >> 1u)] >> (16u * (run & 1u));
     let word = w[i + 8u + (run >> 2u)] >> (8u * (run & 2u));
@@ -27,5 +28,5 @@ fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let scale = f32(((word >> 11u) & 14u) + 1u);
     let d = scale_of(PLANES + 12u * p.part.blocks, block) * scale;
     let offset = select(-0.875, -1.125, (word & 0x8000u) != 0u);
-    return affine(small_eights(first, second), d, d * offset);
+    return Bytes(small_eights(first, second), d, d * offset);
 }

@@ -11,6 +11,7 @@
 alias Unit = u32;
 
 const BLOCK: u32 = 256u;
+const WIDE: bool = true;
 
 fn run_start(run: u32) -> u32 {
     return 16u * run;
@@ -18,7 +19,7 @@ fn run_start(run: u32) -> u32 {
 
 const PLANES: u32 = 2048u;
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let i = PLANES + 20u * block;
     let low = w[i + (run >> 1u)] >> (16u * (run & 1u));
     let signs = w[i + 8u + (run >> 1u)] >> (16u * (run & 1u));
@@ -27,5 +28,5 @@ fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let first = (low & 0xffu) | ((high & 3u) << 8u);
     let second = ((low >> 8u) & 0xffu) | ((high & 12u) << 6u);
     let d = scale_of(PLANES + 20u * p.part.blocks, block) * (0.5 + f32(s)) * 0.25;
-    return affine(signed(eights(first, second), signs), d, -128.0 * d);
+    return Bytes(signed(eights(first, second), signs), d, -128.0 * d);
 }

@@ -10,6 +10,7 @@
 alias Unit = u32;
 
 const BLOCK: u32 = 256u;
+const WIDE: bool = true;
 
 fn run_start(run: u32) -> u32 {
     return 16u * run;
@@ -18,11 +19,11 @@ fn run_start(run: u32) -> u32 {
 const SIGNS: u32 = 1024u;
 const PLANES: u32 = SIGNS + 256u;
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let i = PLANES + 18u * block;
     let word = w[i + run];
     let v = eights(word & 511u, (word >> 16u) & 511u);
     let s = (w[i + 16u + (run >> 3u)] >> (4u * (run & 7u))) & 15u;
     let d = scale_of(next_plane(PLANES, 18u * p.part.blocks), block) * (0.5 + f32(s)) * 0.25;
-    return affine(even_signed(SIGNS, v, word >> 9u, word >> 25u), d, -128.0 * d);
+    return Bytes(even_signed(SIGNS, v, word >> 9u, word >> 25u), d, -128.0 * d);
 }

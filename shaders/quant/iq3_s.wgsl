@@ -11,6 +11,7 @@
 alias Unit = u32;
 
 const BLOCK: u32 = 256u;
+const WIDE: bool = true;
 
 fn run_start(run: u32) -> u32 {
     return 16u * run;
@@ -18,7 +19,7 @@ fn run_start(run: u32) -> u32 {
 
 const PLANES: u32 = 512u;
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let i = PLANES + 27u * block;
     let low = (vec4(w[i + run]) >> vec4(0u, 8u, 16u, 24u)) & vec4(0xffu);
     let high = w[i + 16u + (run >> 3u)] >> (4u * (run & 7u));
@@ -26,5 +27,5 @@ fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let signs = w[i + 18u + (run >> 1u)] >> (16u * (run & 1u));
     let s = (w[i + 26u] >> (4u * (run >> 1u))) & 15u;
     let d = scale_of(next_plane(PLANES, 27u * p.part.blocks), block) * f32(1u + 2u * s);
-    return affine(signed(fours(index), signs), d, -128.0 * d);
+    return Bytes(signed(fours(index), signs), d, -128.0 * d);
 }

@@ -7,12 +7,14 @@
 alias Unit = u32;
 
 const BLOCK: u32 = 32u;
+const WIDE: bool = true;
 
 fn run_start(run: u32) -> u32 {
     return 16u * run;
 }
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let n = (four_words(PLANES + 4u * block) >> vec4(4u * run)) & vec4(0x0f0f0f0fu);
-    return valued(n, scale_of(PLANES + 4u * p.part.blocks, block));
+    let d = scale_of(PLANES + 4u * p.part.blocks, block);
+    return Bytes(valued(n), d, -128.0 * d);
 }

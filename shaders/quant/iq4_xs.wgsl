@@ -7,12 +7,13 @@
 alias Unit = u32;
 
 const BLOCK: u32 = 256u;
+const WIDE: bool = true;
 
 fn run_start(run: u32) -> u32 {
     return 16u * run;
 }
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let group = run >> 1u;
     let i = PLANES + 32u * block + 4u * group;
     let n = (four_words(i) >> vec4(4u * (run & 1u))) & vec4(0x0f0f0f0fu);
@@ -21,5 +22,6 @@ fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let low = (word_of(heads, 2u * block + 1u) >> (4u * group)) & 15u;
     let high = (head >> (16u + 2u * group)) & 3u;
     let ls = f32(low | (high << 4u)) - 32.0;
-    return valued(n, unpack2x16float(head).x * ls);
+    let d = unpack2x16float(head).x * ls;
+    return Bytes(valued(n), d, -128.0 * d);
 }

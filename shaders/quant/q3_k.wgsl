@@ -9,13 +9,14 @@
 alias Unit = vec4<u32>;
 
 const BLOCK: u32 = 256u;
+const WIDE: bool = false;
 
 // The four runs of a vec4 of bit pairs are 32 apart.
 fn run_start(run: u32) -> u32 {
     return 128u * (run >> 3u) + 16u * ((run >> 2u) & 1u) + 32u * (run & 3u);
 }
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let i = 6u * block;
     let low = (w[i + 2u + (run >> 2u)] >> vec4(2u * (run & 3u))) & vec4(0x03030303u);
     let high = w[i + ((run >> 2u) & 1u)] >> vec4(4u * (run >> 3u) + (run & 3u));
@@ -27,5 +28,5 @@ fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let pair = word_of(scales, 3u * block + 2u) >> (8u * (g & 3u) + 2u * (g >> 2u));
     let sc = f32((nibble & 15u) | ((pair & 3u) << 4u)) - 32.0;
     let d = scale_of(next_plane(scales, 3u * p.part.blocks), block) * sc;
-    return affine(q, d, -4.0 * d);
+    return Bytes(q, d, -4.0 * d);
 }

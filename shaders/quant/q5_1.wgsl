@@ -7,14 +7,15 @@
 alias Unit = vec4<u32>;
 
 const BLOCK: u32 = 32u;
+const WIDE: bool = false;
 
 fn run_start(run: u32) -> u32 {
     return 16u * run;
 }
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let n = (w[block] >> vec4(4u * run)) & vec4(0x0f0f0f0fu);
     let d = unpack2x16float(word_of(p.part.blocks, 2u * block));
     let h = spread(word_of(p.part.blocks, 2u * block + 1u) >> (16u * run));
-    return affine(n | (h << vec4(4u)), d.x, d.y);
+    return Bytes(n | (h << vec4(4u)), d.x, d.y);
 }

@@ -7,17 +7,18 @@
 alias Unit = vec4<u32>;
 
 const BLOCK: u32 = 256u;
+const WIDE: bool = false;
 
 // The runs of a vec4 of nibbles are 32 apart.
 fn run_start(run: u32) -> u32 {
     return 64u * (run >> 2u) + 32u * (run & 1u) + 8u * (run & 2u);
 }
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let i = 11u * block;
     let group = run_start(run) >> 5u;
     let low = (w[i + 3u + (run >> 1u)] >> vec4(4u * (run & 1u))) & vec4(0x0f0f0f0fu);
     let high = (w[i + 1u + ((run >> 1u) & 1u)] >> vec4(group)) & vec4(0x01010101u);
     let d = scale_min(w[i], group);
-    return affine(low | (high << vec4(4u)), d.x, -d.y);
+    return Bytes(low | (high << vec4(4u)), d.x, -d.y);
 }

@@ -8,13 +8,14 @@
 alias Unit = vec4<u32>;
 
 const BLOCK: u32 = 256u;
+const WIDE: bool = false;
 
 // The runs of a vec4 of low nibbles are 64 apart.
 fn run_start(run: u32) -> u32 {
     return 128u * (run >> 3u) + 64u * (run & 1u) + 8u * (run & 6u);
 }
 
-fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+fn load_bytes(block: u32, run: u32) -> Bytes {
     let i = 13u * block;
     let low = (w[i + (run >> 1u)] >> vec4(4u * (run & 1u))) & vec4(0x0f0f0f0fu);
     let pairs = w[i + 8u + 2u * (run >> 3u) + ((run >> 1u) & 1u)];
@@ -23,5 +24,5 @@ fn load_run(block: u32, run: u32) -> mat4x4<f32> {
     let n = run_start(run) >> 4u;
     let sc = i32(w[i + 12u][n >> 2u] << (24u - 8u * (n & 3u))) >> 24u;
     let d = scale_of(13u * p.part.blocks, block) * f32(sc);
-    return affine(low | (high << vec4(4u)), d, -32.0 * d);
+    return Bytes(low | (high << vec4(4u)), d, -32.0 * d);
 }

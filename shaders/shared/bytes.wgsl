@@ -1,13 +1,20 @@
-// Sixteen weights from bytes.
+// Sixteen weights from bytes: scale * q + offset for the bytes q, in order. Where a format is WIDE they
+// may have their highest bit set.
+struct Bytes {
+    q: vec4<u32>,
+    scale: f32,
+    offset: f32,
+}
 
-// scale * q + offset for the bytes q, in order. With `fma`, as compilers otherwise make two operations
-// of it where the offset is a multiple of the scale: scale * (q + offset / scale).
-fn affine(q: vec4<u32>, scale: f32, offset: f32) -> mat4x4<f32> {
+// With `fma`, as compilers otherwise make two operations of it where the offset is a multiple of the
+// scale: scale * (q + offset / scale).
+fn load_run(block: u32, run: u32) -> mat4x4<f32> {
+    let b = load_bytes(block, run);
     return mat4x4<f32>(
-        fma(vec4(scale), vec4<f32>(unpack4xU8(q.x)), vec4(offset)),
-        fma(vec4(scale), vec4<f32>(unpack4xU8(q.y)), vec4(offset)),
-        fma(vec4(scale), vec4<f32>(unpack4xU8(q.z)), vec4(offset)),
-        fma(vec4(scale), vec4<f32>(unpack4xU8(q.w)), vec4(offset)),
+        fma(vec4(b.scale), vec4<f32>(unpack4xU8(b.q.x)), vec4(b.offset)),
+        fma(vec4(b.scale), vec4<f32>(unpack4xU8(b.q.y)), vec4(b.offset)),
+        fma(vec4(b.scale), vec4<f32>(unpack4xU8(b.q.z)), vec4(b.offset)),
+        fma(vec4(b.scale), vec4<f32>(unpack4xU8(b.q.w)), vec4(b.offset)),
     );
 }
 

@@ -23,7 +23,7 @@ pub(super) const PLANES: Planes =
     Planes::new("iq4_nl", 32, &[[QS, QS + 16], [D, D + 2]]).with_table(&TABLE);
 
 /// Also of IQ4_XS.
-pub(super) const TABLE: [u32; 256] = pairs(&VALUES);
+pub(super) const TABLE: [u32; 256] = pairs(&VALUES, 128);
 
 pub(super) fn dequantise(block: &[u8; 18], y: &mut [f32; 32]) {
     let d = f16_at(block, D);

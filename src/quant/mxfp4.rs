@@ -19,7 +19,7 @@ pub(super) const PLANES: Planes =
     Planes::new("mxfp4", 32, &[[QS, QS + 16], [E, E + 1]]).with_table(&TABLE);
 
 /// Also of NVFP4.
-pub(super) const TABLE: [u32; 256] = pairs(&VALUES);
+pub(super) const TABLE: [u32; 256] = pairs(&VALUES, 12);
 
 pub(super) fn dequantise(block: &[u8; 17], y: &mut [f32; 32]) {
     let scale = scale(block[E]);

@@ -1,16 +1,15 @@
 //! What kernels look weights up in (`Planes::table`), as words.
 
 use super::grids::EIGHTS;
-use half::f16;
 
-/// What two nibbles stand for: word `a + 16 b` holds `values[a]` and `values[b]`, f16.
-pub(super) const fn pairs(values: &[i8; 16]) -> [u32; 256] {
+/// What two nibbles stand for: word `a + 16 b` holds `values[a]` and `values[b]` as bytes, plus `up`,
+/// twice.
+pub(super) const fn pairs(values: &[i8; 16], up: i16) -> [u32; 256] {
     let mut words = [0; 256];
     let mut i = 0;
     while i < 256 {
-        let low = f16::from_f32_const(values[i % 16] as f32).to_bits();
-        let high = f16::from_f32_const(values[i / 16] as f32).to_bits();
-        words[i] = low as u32 | (high as u32) << 16;
+        let (low, high) = (values[i % 16] as i16 + up, values[i / 16] as i16 + up);
+        words[i] = (low | high << 8) as u16 as u32 * 0x10001;
         i += 1;
     }
     words

@@ -31,7 +31,7 @@ mod q6_k;
 mod q8_0;
 mod tables;
 
-pub(crate) mod testing;
+pub(crate) mod random;
 #[cfg(test)]
 mod tests;
 

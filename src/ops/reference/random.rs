@@ -2,7 +2,7 @@
 
 use crate::{
     ops::Source,
-    quant::{BlockType, dequantise, testing::random_weights},
+    quant::{BlockType, dequantise, random::random_weights},
 };
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

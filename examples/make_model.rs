@@ -21,7 +21,7 @@ struct Arguments {
     /// The model whose slice it is.
     #[arg(long, value_enum, default_value_t = Model::A3b)]
     model: Model,
-    /// Type of the matrices: F32, F16, BF16, Q8_0, Q4_0, Q4_K or Q6_K.
+    /// Type of the matrices, any that runs: F32, Q8_0, Q4_K, MXFP4 …
     #[arg(long = "type", default_value = "Q8_0", value_parser = block_type)]
     ty: BlockType,
     /// Layers, every fourth with softmax attention.

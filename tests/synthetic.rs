@@ -34,15 +34,7 @@ const SMALL: Geometry = Geometry {
 
 #[test]
 fn every_format_gives_logits_of_sane_size() {
-    for ty in [
-        BlockType::F32,
-        BlockType::F16,
-        BlockType::Bf16,
-        BlockType::Q8_0,
-        BlockType::Q4_0,
-        BlockType::Q4K,
-        BlockType::Q6K,
-    ] {
+    for &ty in BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu()) {
         let file = env::temp_dir().join(format!("synthetic-{}-{ty}.gguf", process::id()));
         Geometry { ty, ..SMALL }.write(&file).expect("can be written");
         let model = Model::open(&file);

@@ -13,17 +13,23 @@ use divan::{
 use engine::{
     Result,
     gpu::{DeviceOptions, Gpu, Heap, Readback, Recorder, Recording, Restrictions},
-    ops::{Matrix, Source, Tensor, product, product::Epilogue},
+    ops::{Matrix, Source, Tensor, product, product::Epilogue, quantise},
     quant::BlockType,
 };
 use std::{fmt, sync::LazyLock};
 
-/// One without cooperative matrices, and one with them if there are any.
-static DEVICE: LazyLock<Gpu> = LazyLock::new(|| open(false));
-static MATRICES: LazyLock<Gpu> = LazyLock::new(|| open(true));
+/// One that multiplies f32, one that multiplies whole numbers where rows are few, and one with
+/// cooperative matrices if there are any.
+static DEVICE: LazyLock<Gpu> = LazyLock::new(|| open(false, false));
+static WHOLE: LazyLock<Gpu> = LazyLock::new(|| open(true, false));
+static MATRICES: LazyLock<Gpu> = LazyLock::new(|| open(false, true));
 
-fn open(matrices: bool) -> Gpu {
-    let restrict = Restrictions { matrices: Some(matrices), ..Restrictions::default() };
+fn open(int_dot: bool, matrices: bool) -> Gpu {
+    let restrict = Restrictions {
+        int_dot: Some(int_dot),
+        matrices: Some(matrices),
+        ..Restrictions::default()
+    };
     Gpu::open(&DeviceOptions { restrict, ..DeviceOptions::default() }).expect("a device")
 }
 
@@ -69,11 +75,12 @@ impl Case {
         };
         let different = (WORKING_SET / self.weight_bytes()).clamp(1, PRODUCTS.into());
         let matrices: Vec<_> = (0..different).map(upload).collect::<Result<_>>().expect("upload");
-        let ones = vec![1.0; self.n as usize * self.n_in as usize];
-        let x = Tensor::factor(gpu, "x", self.n, self.n_in).expect("x");
+        let ones = vec![1.0_f32; self.n as usize * self.n_in as usize];
+        let x = Tensor::factor(gpu, "x", self.n, self.n_in, self.n).expect("x");
         gpu.upload(&x.buf, 0, bytemuck::cast_slice(&ones)).expect("x");
         let y = Tensor::scratch(gpu, "y", self.n, self.n_out).expect("y");
         let mut rec = Recorder::new(gpu);
+        quantise::record(&mut rec, &x, self.n).expect("quantise");
         for w in matrices.iter().cycle().take(PRODUCTS as usize) {
             product::record(&mut rec, "bench", w, &x, &y, self.n, Epilogue::Store).expect("record");
         }
@@ -104,7 +111,17 @@ fn cases(shapes: &[(u32, u32)], rows: &[u32]) -> Vec<Case> {
 
 #[divan::bench(args = cases(&[(2048, 2048), (16384, 2048)], &[1, 2, 4, 8]))]
 fn mat_vec(bencher: Bencher<'_, '_>, case: Case) {
-    let step = case.record(&DEVICE);
+    stream(bencher, case, &DEVICE);
+}
+
+/// The same of whole numbers, where weights are made of bytes.
+#[divan::bench(args = cases(&[(2048, 2048), (16384, 2048)], &[1, 2, 4, 8]))]
+fn mat_vec_whole(bencher: Bencher<'_, '_>, case: Case) {
+    stream(bencher, case, &WHOLE);
+}
+
+fn stream(bencher: Bencher<'_, '_>, case: Case, gpu: &'static Gpu) {
+    let step = case.record(gpu);
     let bytes = case.weight_bytes() * u64::from(PRODUCTS);
     bencher.counter(BytesCount::new(bytes)).bench_local(|| step.run());
 }

@@ -17,7 +17,9 @@ const LANES: u32 = $LANES;
 const GROUPS: u32 = WG / LANES;  // slots at a time
 const SLOTS: u32 = $SLOTS;       // no fewer than p.share, a multiple of GROUPS
 
+#if !subgroup
 var<workgroup> partial: array<f32, SLOTS * LANES * ROWS>;
+#endif
 var<workgroup> totals: array<f32, SLOTS * ROWS>;
 
 @compute @workgroup_size(WG)
@@ -25,7 +27,15 @@ fn main(
     @builtin(local_invocation_index) local: u32,
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
+#if subgroup
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(subgroup_invocation_id) lane: u32,
+#endif
 ) {
+#if !subgroup
+    let subgroup = local / LANES;
+    let lane = local % LANES;
+#endif
     let workgroup = flat_workgroup(id, groups);
     let t = workgroup / p.row_tiles;
     if t >= p.n { return; }
@@ -33,24 +43,31 @@ fn main(
     let slots = p.share;
     let first = p.first + t * slots;
 
-    for (var slot = local / LANES; slot < slots; slot += GROUPS) {
+    for (var slot = subgroup; slot < slots; slot += GROUPS) {
         let top = min(ids[first + slot], p.n_expert - 1u) * p.n_out;
         var base: array<u32, ROWS>;
         for (var r = 0u; r < ROWS; r++) {
             base[r] = (top + min(start + r, p.n_out - 1u)) * p.part.row_blocks;
         }
         let x_rows = array<u32, N>(t * slots + slot);
-        let sums = row_sums(local % LANES, base, x_rows);
+        let sums = row_sums(lane, base, x_rows);
         for (var r = 0u; r < ROWS; r++) {
-            partial[(slot * ROWS + r) * LANES + local % LANES] = sums[r];
+#if subgroup
+            let sum = subgroupAdd(sums[r]);
+            if lane == 0u { totals[slot * ROWS + r] = sum; }
+#else
+            partial[(slot * ROWS + r) * LANES + lane] = sums[r];
+#endif
         }
     }
+#if !subgroup
     workgroupBarrier();
     for (var i = local; i < slots * ROWS; i += WG) {
         var sum = 0.0;
         for (var l = 0u; l < LANES; l++) { sum += partial[i * LANES + l]; }
         totals[i] = sum;
     }
+#endif
     workgroupBarrier();
     let row = start + local;
     if local < ROWS && row < p.n_out {

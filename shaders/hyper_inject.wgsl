@@ -6,6 +6,9 @@
 #import shared/activation
 #import shared/grid
 #import shared/reduce
+#if whole
+#import shared/quantise
+#endif
 
 struct Params {
     rows: u32,      // tokens times streams
@@ -19,6 +22,9 @@ struct Params {
 @group(0) @binding(2) var<storage, read> gamma: array<f32>;     // [streams][width]
 @group(0) @binding(3) var<storage, read_write> x: array<f32>;   // [n][streams][width]
 @group(0) @binding(4) var<storage, read_write> n: array<f32>;   // [n][streams][width]
+#if whole
+@group(0) @binding(5) var<storage, read_write> whole: array<u32>;  // n as whole numbers
+#endif
 @group(1) @binding(0) var<uniform> p: Params;
 
 @compute @workgroup_size(WG)
@@ -33,14 +39,14 @@ fn main(
     let block = row / p.streams * p.width;
     var squares = 0.0;
     let last = p.width - 1u;
-    for (var i = lane.local; i < p.width; i += 4u * WG) {
+    for (var i = 4u * lane.local; i < p.width; i += 4u * WG) {
         var v: vec4<f32>;
         for (var k = 0u; k < 4u; k++) {
-            let at = min(i + k * WG, last);
+            let at = min(i + k, last);
             v[k] = x[row * p.width + at] + weight * y[block + at];
         }
         for (var k = 0u; k < 4u; k++) {
-            let at = i + k * WG;
+            let at = i + k;
             if at < p.width {
                 x[row * p.width + at] = v[k];
                 squares += v[k] * v[k];
@@ -49,15 +55,18 @@ fn main(
     }
     let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(p.width) + p.eps);
     let stream = row % p.streams * p.width;
-    for (var i = lane.local; i < p.width; i += 4u * WG) {
+    for (var first = 0u; first < p.width; first += 4u * WG) {
+        let i = first + 4u * lane.local;
         var normed: vec4<f32>;
         for (var k = 0u; k < 4u; k++) {
-            let at = min(i + k * WG, last);
+            let at = min(i + k, last);
             normed[k] = x[row * p.width + at] * scale * gamma[stream + at];
         }
         for (var k = 0u; k < 4u; k++) {
-            let at = i + k * WG;
-            if at < p.width { n[row * p.width + at] = normed[k]; }
+            if i + k < p.width { n[row * p.width + i + k] = normed[k]; }
         }
+#if whole
+        quantise(lane.local, (row * p.width + i) / 4u, normed, i < p.width);
+#endif
     }
 }

@@ -1,13 +1,16 @@
 // y[row][i] = x[row][i] * rsqrt(mean_j(x[row][j]^2) + eps) * gamma[i]
 // spec/architectures.md 1.1. One workgroup a row; reads x twice (the second time from cache),
 // writes y once: 8 bytes and about 4 operations an element. Decoding has one row and waits for
-// loads: those of four values are under way together.
+// loads: those of four values are under way together. With `whole` y is written as whole numbers besides.
 //
 // Rows are `width` values, `stride_x` and `stride_y` apart, so that heads inside wider rows can be
 // normed in place of a copy: row r = (token t, head h), t = r / heads.
 
 #import shared/grid
 #import shared/reduce
+#if whole
+#import shared/quantise
+#endif
 
 struct Params {
     rows: u32,
@@ -24,6 +27,9 @@ struct Params {
 @group(0) @binding(0) var<storage, read> x: array<f32>;            // [token][head][width], strided
 @group(0) @binding(1) var<storage, read> gamma: array<f32>;        // [heads or 1][width]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [token][head][width], strided
+#if whole
+@group(0) @binding(3) var<storage, read_write> whole: array<u32>;     // y as whole numbers
+#endif
 @group(1) @binding(0) var<uniform> p: Params;
 
 @compute @workgroup_size(WG)
@@ -39,23 +45,26 @@ fn main(
     let factor = row % p.heads * p.gamma_head;
     var squares = 0.0;
     let last = p.width - 1u;
-    for (var i = lane.local; i < p.width; i += 4u * WG) {
+    for (var i = 4u * lane.local; i < p.width; i += 4u * WG) {
         for (var k = 0u; k < 4u; k++) {
-            let at = i + k * WG;
+            let at = i + k;
             let v = x[source + min(at, last)];
             squares += select(0.0, v * v, at < p.width);
         }
     }
     let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(p.width) + p.eps);
-    for (var i = lane.local; i < p.width; i += 4u * WG) {
+    for (var first = 0u; first < p.width; first += 4u * WG) {
+        let i = first + 4u * lane.local;
         var normed: vec4<f32>;
         for (var k = 0u; k < 4u; k++) {
-            let at = min(i + k * WG, last);
+            let at = min(i + k, last);
             normed[k] = x[source + at] * scale * gamma[factor + at];
         }
         for (var k = 0u; k < 4u; k++) {
-            let at = i + k * WG;
-            if at < p.width { y[out + at] = normed[k]; }
+            if i + k < p.width { y[out + i + k] = normed[k]; }
         }
+#if whole
+        quantise(lane.local, (out + i) / 4u, normed, i < p.width);
+#endif
     }
 }

@@ -50,10 +50,9 @@ impl Observer for Taps {
             }
             Part::Ngram => {}
             Part::Ffn => {
-                let buf = copy(rec, &ws.x.buf, u64::from(n * ws.x.width) * 4);
-                let mut stream = ws.x.clone();
-                (stream.buf, stream.rows) = (buf, n);
-                self.streams.push(stream);
+                let tap = Tensor::scratch(rec.gpu(), "tap", n, ws.x.width).unwrap();
+                rec.copy(&ws.x.buf, 0, &tap.buf, 0, u64::from(n * ws.x.width) * 4);
+                self.streams.push(tap);
             }
         }
     }

@@ -35,8 +35,9 @@ fn rounds(variant: &Variant) -> Option<Rounds> {
         Some(ty.block_bytes() as f64 / ty.block_elements() as f64)
     };
     Some(match variant.shader() {
-        // 16 weights of 4 rows.
-        "mat_vec" | "expert_down" => Rounds(Work::Stream(64.0 * bytes("format")?), vec![]),
+        // 16 weights of each row.
+        "mat_vec" => Rounds(Work::Stream(16.0 * number("ROWS")? * bytes("format")?), vec![]),
+        "expert_down" => Rounds(Work::Stream(64.0 * bytes("format")?), vec![]),
         // 32 keys and values over 256 lanes; for each, four rows at a time.
         "attention_decode" => {
             let bytes = bytes("K")? + bytes("V")?;

@@ -3,6 +3,7 @@
 #import shared/part
 #import quant/$format
 #if !EDGE
+#if !whole
 #import shared/activations
 #endif
 #import shared/epilogue
@@ -24,6 +25,9 @@ struct Params {
 @group(0) @binding(0) var<storage, read> w: array<Unit>;   // [part.rows][n_in], blocks
 #if EDGE
 @group(0) @binding(1) var<storage, read> x: array<vec4<f16>>;   // `f16_rows.wgsl`
+#else
+#if whole
+@group(0) @binding(1) var<storage, read> x: array<vec4<u32>>;   // [n][n_in / 32][5] (`shared/quantise`)
 #else
 #if odd
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [n][n_in]

@@ -1,5 +1,6 @@
 //! Which adapter runs the model: by reported type, never by name patterns or memory size.
 
+use super::int_dot::int_dot;
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -131,6 +132,7 @@ pub(super) fn report(index: usize, adapter: &wgpu::Adapter) -> AdapterReport {
             .iter()
             .filter(|(f, _)| features.contains(*f))
             .map(|(_, name)| *name)
+            .chain(int_dot(adapter).then_some("int-dot"))
             .collect(),
     }
 }

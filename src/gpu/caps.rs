@@ -1,6 +1,6 @@
 //! What the opened device can do, gathered once. Ops choose variants by it.
 
-use super::{AdapterKind, Matrices, matrices};
+use super::{AdapterKind, Matrices, int_dot::int_dot, matrices};
 
 /// Capabilities and limits of the opened device.
 #[derive(Clone, Debug)]
@@ -9,6 +9,11 @@ pub struct Caps {
     pub subgroup: bool,
     /// Cooperative matrices that products use.
     pub matrices: Option<Matrices>,
+    /// Invocations of every subgroup, where it is always the same number and subgroup operations may
+    /// be used.
+    pub subgroup_size: Option<u32>,
+    /// Products of bytes are fast: activations are quantised for few rows.
+    pub int_dot: bool,
     /// Buffers in host memory can be read and written in place.
     pub host_buffers: bool,
     /// Timestamps can be written between the dispatches of one pass.
@@ -31,6 +36,8 @@ impl Caps {
         Self {
             subgroup: true,
             matrices: Some(Matrices { edge: 16, lanes: 64 }),
+            subgroup_size: None,
+            int_dot: true,
             host_buffers: true,
             timestamps: true,
             // spec/kv-offload.md 8.
@@ -53,6 +60,8 @@ pub struct Restrictions {
     /// Cooperative matrices are used or not, where there are any; else GPUs use them, and software
     /// does not, which has no multipliers for them.
     pub matrices: Option<bool>,
+    /// Products of bytes are to be used or not, whatever the adapter has.
+    pub int_dot: Option<bool>,
     /// A smaller limit for one storage binding and one buffer, in bytes.
     pub max_binding: Option<u64>,
     /// A smaller limit for the workgroups of one dimension.
@@ -93,14 +102,19 @@ impl Restrictions {
         features: wgpu::Features,
         limits: &wgpu::Limits,
     ) -> Caps {
-        let gpu = adapter.get_info().device_type != wgpu::DeviceType::Cpu;
+        let info = adapter.get_info();
+        let subgroup = features.contains(wgpu::Features::SUBGROUP);
+        let fixed = info.subgroup_min_size == info.subgroup_max_size;
+        let gpu = info.device_type != wgpu::DeviceType::Cpu;
         let matrices = self.matrices.unwrap_or(gpu) && features.contains(matrices::FEATURES);
         // Kernels take four subgroups.
         let fits = |m: &Matrices| 4 * m.lanes <= limits.max_compute_invocations_per_workgroup;
         let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
         let workgroups = limits.max_compute_workgroups_per_dimension;
         Caps {
-            subgroup: features.contains(wgpu::Features::SUBGROUP),
+            subgroup,
+            subgroup_size: (subgroup && fixed).then_some(info.subgroup_min_size),
+            int_dot: self.int_dot.unwrap_or_else(|| !self.webgpu_defaults && int_dot(adapter)),
             matrices: Matrices::of(adapter).filter(|m| matrices && fits(m)),
             host_buffers: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),

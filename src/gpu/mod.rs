@@ -7,6 +7,7 @@ mod buffer;
 mod caps;
 mod device;
 mod heaps;
+mod int_dot;
 mod kernel;
 mod matrices;
 mod memory;

@@ -17,7 +17,7 @@ use crate::{
         attention::{self, Gate},
         bias, kv_write,
         product::{self, Epilogue},
-        qk_rope,
+        qk_rope, quantise,
         rms_norm::Heads,
         rope::{HeadNorm, Rotation},
         select_blocks, sparse_attention,
@@ -93,6 +93,7 @@ impl Attention {
         for share in step.shares {
             self.attend(rec, step, share, share.state.attention_of(il)?)?;
         }
+        quantise::record(rec, &s.out, n)?;
         product::record(rec, "attn_output", &self.output, &s.out, x, n, Epilogue::Add)?;
         match &self.output_bias {
             Some(b) => bias::record(rec, b, x, n),

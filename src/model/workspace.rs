@@ -12,7 +12,7 @@ use crate::{
     kv::{FEW, KvLayer, KvSpan, Staging},
     ops::{
         Routing, Tensor, Tokens, attention::AttentionScratch, experts::ExpertScratch,
-        gated_delta::GatedDeltaScratch, host_rows::HostRows, select_blocks::SelectScratch,
+        gated_delta::GatedDeltaScratch, host_rows::HostRows, product, select_blocks::SelectScratch,
         sparse_attention::GatherScratch, top_blocks::Selection,
     },
 };
@@ -221,7 +221,8 @@ impl Workspace {
         let fitting = (gpu.caps().max_binding / logits).clamp(1, FEW.into()) as u32;
         let sequences = sequences.clamp(1, fitting).min(rows);
         let scratch = |label: &str, width: u32| Tensor::scratch(gpu, label, rows, width);
-        let factor = |label: &str, width: u32| Tensor::factor(gpu, label, rows, width);
+        let factor =
+            |label: &str, width: u32| Tensor::factor(gpu, label, rows, width, product::FEW);
         let words = |label: &str| gpu.alloc(label, u64::from(rows) * 4, MemoryKind::Scratch);
         let inputs = Inputs {
             tokens: words("tokens")?,
@@ -279,7 +280,7 @@ impl Workspace {
             None => None,
             Some(c) => Some(StreamSpace {
                 normed: factor("normed streams", x.width)?,
-                low: factor("low rank", c.low_rank)?,
+                low: Tensor::factor(gpu, "low rank", rows, c.low_rank, 0)?,
                 gates: scratch("stream gates", x.width)?,
                 weights: scratch("stream weights", c.streams)?,
             }),

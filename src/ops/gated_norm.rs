@@ -1,9 +1,9 @@
 //! RMSNorm of each head, times an activation of a gate (spec/architectures.md 1.4, step 7).
 
-use super::{Tensor, reduction_width};
+use super::{Tensor, quantise, reduction_width};
 use crate::{
     Result,
-    gpu::{Grid, Recorder},
+    gpu::{Bind, Grid, Recorder},
     shader::Variant,
 };
 
@@ -49,20 +49,24 @@ pub fn record(
         Activation::Silu => "silu",
         Activation::Sigmoid => "sigmoid",
     };
+    let whole = y.whole(n).filter(|_| width.is_multiple_of(32));
     let caps = rec.gpu().caps();
     let variant = Variant::new("gated_norm")
         .flag("subgroup", caps.subgroup)
+        .flag("whole", whole.is_some())
         .choose("act", act)
         .number("WG", reduction_width(width, caps));
     let rows = n * heads;
-    let bindings = [(&o.buf).into(), (&z.buf).into(), (&gamma.buf).into(), (&y.buf).into()];
+    let mut bindings: Vec<_> = [o, z, gamma, y].map(|t| Bind::from(&t.buf)).into();
+    bindings.extend(whole.map(Bind::from));
     rec.dispatch(
         "gated_norm",
         &variant,
         &bindings,
         &Params { rows, width, eps },
         Grid::Flat(u64::from(rows)),
-    )
+    )?;
+    if whole.is_some() { Ok(()) } else { quantise::record(rec, y, n) }
 }
 
 #[cfg(test)]
@@ -79,9 +83,10 @@ mod tests {
         let (o, z, gamma) = (big(1), big(2), random(3, width));
         let want = reference::norms::gated_norm(&o, &z, &gamma, 1e-6, act);
         let (o, z, gamma) = (t.upload(&o, row), t.upload(&z, row), t.upload(&gamma, width));
-        let y = t.scratch(n, row);
+        let y = t.factor_scratch(n, row);
         t.run(|rec| record(rec, &o, &z, &gamma, &y, n as u32, 1e-6, act));
         assert_close(&t.read(&y), &want, 1e-5);
+        t.assert_whole(&y);
     }
 
     #[test]

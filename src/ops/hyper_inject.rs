@@ -1,10 +1,10 @@
 //! What a block made goes into every stream, and the streams are normed for the block that follows
 //! (spec/architectures.md 4.5.1, 4.5.2).
 
-use super::{Tensor, reduction_width};
+use super::{Tensor, quantise, reduction_width};
 use crate::{
     Result,
-    gpu::{Grid, Recorder},
+    gpu::{Bind, Grid, Recorder},
     shader::Variant,
 };
 
@@ -39,15 +39,19 @@ pub fn record(
     x.expect("hyper_inject", "x", n, streams * width)?;
     gamma.expect("hyper_inject", "gamma", streams, width)?;
     normed.expect("hyper_inject", "normed", n, streams * width)?;
+    let whole = normed.whole(n).filter(|_| width.is_multiple_of(32));
     let caps = rec.gpu().caps();
     let variant = Variant::new("hyper_inject")
         .flag("subgroup", caps.subgroup)
+        .flag("whole", whole.is_some())
         .number("WG", reduction_width(width, caps));
     let tensors = [weights, y, gamma, x, normed];
     let rows = n * streams;
     let params = Params { rows, width, streams, eps };
-    let bindings = tensors.map(|t| (&t.buf).into());
-    rec.dispatch("hyper_inject", &variant, &bindings, &params, Grid::Flat(rows.into()))
+    let mut bindings: Vec<_> = tensors.map(|t| Bind::from(&t.buf)).into();
+    bindings.extend(whole.map(Bind::from));
+    rec.dispatch("hyper_inject", &variant, &bindings, &params, Grid::Flat(rows.into()))?;
+    if whole.is_some() { Ok(()) } else { quantise::record(rec, normed, n) }
 }
 
 #[cfg(test)]
@@ -65,10 +69,11 @@ mod tests {
         let gamma = random(4, row);
         let (sums, norms) = reference::hyper::inject(&weights, &y, &x, &gamma, width, 1e-6);
         let (weights, y, x) = (t.upload(&weights, streams), t.upload(&y, width), t.upload(&x, row));
-        let (gamma, normed) = (t.upload(&gamma, width), t.scratch(n, row));
+        let (gamma, normed) = (t.upload(&gamma, width), t.factor_scratch(n, row));
         t.run(|rec| record(rec, &weights, &y, &x, &gamma, &normed, n as u32, 1e-6));
         assert_close(&t.read(&x), &sums, 1e-5);
         assert_close(&t.read(&normed), &norms, 1e-5);
+        t.assert_whole(&normed);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::Tensor;
 use crate::{
     Result,
-    gpu::{Grid, Recorder},
+    gpu::{Bind, Grid, Recorder},
     shader::Variant,
 };
 
@@ -37,10 +37,13 @@ pub fn record(
     m.expect("hyper_mix", "m", n, width)?;
     y.expect("hyper_mix", "y", n, width)?;
     let total = n * width;
-    let bindings = [(&normed.buf).into(), (&gates.buf).into(), (&m.buf).into(), (&y.buf).into()];
-    let grid = Grid::Flat(u64::from(total).div_ceil(WORKGROUP));
+    let whole = m.whole(n);
+    let mut bindings: Vec<_> = [normed, gates, m, y].map(|t| Bind::from(&t.buf)).into();
+    bindings.extend(whole.map(Bind::from));
+    let variant = Variant::new("hyper_mix").flag("whole", whole.is_some());
+    let grid = Grid::Flat(u64::from(total).div_ceil(4 * WORKGROUP));
     let params = Params { total, width, streams };
-    rec.dispatch("hyper_mix", &Variant::new("hyper_mix"), &bindings, &params, grid)
+    rec.dispatch("hyper_mix", &variant, &bindings, &params, grid)
 }
 
 #[cfg(test)]
@@ -57,9 +60,10 @@ mod tests {
         let (normed, gates) = (big(1), big(2));
         let want = reference::hyper::mix(&normed, &gates, streams, width);
         let (normed, gates) = (t.upload(&normed, row), t.upload(&gates, row));
-        let (m, y) = (t.scratch(n, width), t.scratch(n, width));
+        let (m, y) = (t.factor_scratch(n, width), t.scratch(n, width));
         t.run(|rec| record(rec, (&normed, &gates), &m, &y, n as u32));
         assert_close(&t.read(&m), &want, 1e-5);
+        t.assert_whole(&m);
         assert!(t.read(&y).iter().all(|v| *v == 0.0));
     }
 

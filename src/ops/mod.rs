@@ -24,6 +24,7 @@ pub(crate) mod matrix;
 pub mod ple_gate;
 pub mod product;
 pub mod qk_rope;
+pub mod quantise;
 pub(crate) mod reference;
 pub mod rms_norm;
 pub mod rope;

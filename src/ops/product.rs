@@ -143,15 +143,16 @@ impl Product<'_> {
         if n == 0 {
             return Ok(());
         }
+        let x = self.whole().unwrap_or(&self.x.buf);
         // How many tiles of W's rows there are along the rows of y.
         let ((variant, tile), x, y_tiles) = match self.rows {
-            Rows::Same if n <= FEW => (self.mat_vec(n.next_power_of_two()), &self.x.buf, 1),
+            Rows::Same if n <= FEW => (self.mat_vec(n.next_power_of_two(), rec.gpu().caps()), x, 1),
             Rows::Same => {
                 let size = tile_of_x(n, rec.gpu().caps());
                 let (kernel, x) = self.tiled(rec, size, 0..n)?;
                 (kernel, x, n.div_ceil(size))
             }
-            Rows::Pairs(_, Order::Given) => (self.mat_vec(1), &self.x.buf, n),
+            Rows::Pairs(_, Order::Given) => (self.mat_vec(1, rec.gpu().caps()), x, n),
             Rows::Pairs(pairs, Order::ByExpert { size, most, .. }) => {
                 let x_rows = pairs.x_first..pairs.x_first + n.div_ceil(pairs.share);
                 let (kernel, x) = self.tiled(rec, size, x_rows)?;
@@ -176,11 +177,19 @@ impl Product<'_> {
     }
 
     /// The variant for `columns` rows of x, and its tile of W's rows.
-    fn mat_vec(&self, columns: u32) -> (Variant, u32) {
-        let lanes = mat_vec_lanes(self.w);
-        let variant = self.variant("mat_vec").flag("odd", self.w.odd());
-        let variant = variant.number("N", columns).number("LANES", lanes);
-        (variant, MAT_VEC / lanes * MAT_VEC_ROWS)
+    fn mat_vec(&self, columns: u32, caps: &Caps) -> (Variant, u32) {
+        let (lanes, subgroup) = mat_vec_lanes(self.w, caps);
+        // Sums of rows by columns take registers.
+        let rows = if columns == FEW { MAT_VEC_ROWS / 2 } else { MAT_VEC_ROWS };
+        let variant = self
+            .variant("mat_vec")
+            .flag("odd", self.w.odd())
+            .flag("whole", self.whole().is_some())
+            .flag("subgroup", subgroup)
+            .number("N", columns)
+            .number("LANES", lanes)
+            .number("ROWS", rows);
+        (variant, MAT_VEC / lanes * rows)
     }
 
     /// The variant for tiles of `size` rows of x, its tile of W's rows, and what it takes for x,
@@ -205,6 +214,15 @@ impl Product<'_> {
                 Ok(((variant, MATRIX_TILE_ROWS), x))
             }
         }
+    }
+
+    /// x as whole numbers, where it is there and this product is by mat-vec and of bytes.
+    pub(super) fn whole(&self) -> Option<&Buf> {
+        let few = match self.rows {
+            Rows::Same => self.n <= FEW,
+            Rows::Pairs(_, order) => matches!(order, Order::Given),
+        };
+        self.x.whole.as_ref().filter(|_| few && self.w.ty.block_elements() > 1)
     }
 
     fn variant(&self, shader: &'static str) -> Variant {
@@ -235,11 +253,14 @@ impl Product<'_> {
 }
 
 /// Invocations that share a row in the mat-vec: by the whole matrix, never by a part of it, so that
-/// sums do not depend on the split.
-pub(super) fn mat_vec_lanes(w: &Matrix) -> u32 {
+/// sums do not depend on the split. And whether they are the invocations of a subgroup.
+pub(super) fn mat_vec_lanes(w: &Matrix, caps: &Caps) -> (u32, bool) {
+    if let Some(size) = caps.subgroup_size.filter(|size| MAT_VEC.is_multiple_of(*size)) {
+        return (size, true);
+    }
     // Few rows: more invocations on each, to fill the device.
     let most = if w.n_out < 1024 { 64 } else { 32 };
-    w.n_in.div_ceil(RUN).next_power_of_two().clamp(8, most)
+    (w.n_in.div_ceil(RUN).next_power_of_two().clamp(8, most), false)
 }
 
 /// Rows of x in a tile: the largest that the device has room for and `n` rows fill.
@@ -253,7 +274,7 @@ pub(super) fn tile_of_x(n: u32, caps: &Caps) -> u32 {
 mod tests {
     use super::*;
     use crate::{
-        ops::testing::{TestDevice, assert_close, each_device, multiply, random, silu},
+        ops::testing::{TestDevice, assert_close, each_device, in_turn, multiply, random, silu},
         quant::BlockType,
     };
 
@@ -271,24 +292,55 @@ mod tests {
         }
     }
 
+    /// Of f32.
     fn check(t: &TestDevice, ty: BlockType, n_in: usize, n_out: usize, n: usize) {
         check_to(t, ty, n_in, n_out, n, 1e-5);
     }
 
     fn check_to(t: &TestDevice, ty: BlockType, n_in: usize, n_out: usize, n: usize, near: f64) {
-        let (w, values) = t.weights(ty, [1, n_out, n_in]);
         let x = random(n as u64, n * n_in);
-        let (x_t, y) = (t.upload(&x, n_in), t.scratch(n, n_out));
-        t.run(|rec| record(rec, "test", &w, &x_t, &y, n as u32, Epilogue::Store));
-        println!("{ty} {n_out} x {n_in}, {n} rows of x");
-        assert_close(&t.read(&y), &multiply(&values, &x, n_in), near);
+        check_with(t, ty, n_out, n, &x, &t.upload(&x, n_in), near);
     }
 
+    /// Of whole numbers, where the device multiplies them and n rows are few.
+    fn check_whole(t: &TestDevice, ty: BlockType, n_in: usize, n_out: usize, n: usize) {
+        let x = random(n as u64, n * n_in);
+        check_with(t, ty, n_out, n, &x, &t.factor(&x, n_in), WHOLE);
+    }
+
+    /// What rounding x to 16 bits may change.
+    const WHOLE: f64 = 5e-5;
+
+    fn check_with(
+        t: &TestDevice,
+        ty: BlockType,
+        n_out: usize,
+        n: usize,
+        x: &[f32],
+        x_t: &Tensor,
+        tolerance: f64,
+    ) {
+        let n_in = x_t.width as usize;
+        let (w, values) = t.weights(ty, [1, n_out, n_in]);
+        let y = t.scratch(n, n_out);
+        t.run(|rec| record(rec, "test", &w, x_t, &y, n as u32, Epilogue::Store));
+        println!("{ty} {n_out} x {n_in}, {n} rows of x, whole: {}", x_t.whole.is_some());
+        assert_close(&t.read(&y), &multiply(&values, x, n_in), tolerance);
+    }
+
+    /// Every type of f32 and of whole numbers, with sums by subgroups once and without them once.
     #[test]
     fn mat_vec_of_every_type() {
         each_device(|t| {
-            for ty in types() {
+            let caps = t.gpu.caps();
+            for (i, ty) in types().enumerate() {
+                let first = i % 2 == 0;
+                let whole = if caps.subgroup { first } else { caps.int_dot };
+                if !caps.subgroup && whole == first {
+                    continue;
+                }
                 for &n_in in widths(ty) {
+                    let check = if whole { check_whole } else { check };
                     check(t, ty, n_in, 37, 1);
                 }
             }
@@ -299,9 +351,9 @@ mod tests {
     fn mat_vec_of_up_to_eight_rows() {
         each_device(|t| {
             for n in 2..=8 {
-                check(t, BlockType::Q4_0, 96, 21, n);
+                check_whole(t, BlockType::Q4_0, 96, 21, n);
             }
-            check(t, BlockType::Q8_0, 32, 5, 1);
+            check(t, BlockType::Q8_0, 32, 5, 8);
             check(t, BlockType::Q4K, 256, 3, 4);
             check(t, BlockType::F32, 33, 3, 3);
         });
@@ -329,11 +381,9 @@ mod tests {
 
     #[test]
     fn tiled_product_of_every_type() {
-        each_device(|t| {
-            for ty in types() {
-                for &n_in in widths(ty) {
-                    check(t, ty, n_in, 70, 10);
-                }
+        in_turn(types(), |t, ty| {
+            for &n_in in widths(ty) {
+                check(t, ty, n_in, 70, 10);
             }
         });
     }
@@ -387,12 +437,13 @@ mod tests {
     #[test]
     fn a_split_matrix_gives_the_same_bits() {
         let (whole, small) = (TestDevice::with_binding(1 << 20), TestDevice::with_binding(32768));
-        for ty in types() {
+        // One plane, three, and a table before them.
+        for ty in [BlockType::F16, BlockType::Q3K, BlockType::Iq4Xs] {
             let n_in = *widths(ty).last().expect("a width");
             for n in [1, 10] {
                 let [one, many] = [&whole, &small].map(|t| {
                     let (w, _) = t.weights(ty, [1, 300, n_in]);
-                    let (x, y) = (t.upload(&random(5, n * n_in), n_in), t.scratch(n, 300));
+                    let (x, y) = (t.factor(&random(5, n * n_in), n_in), t.scratch(n, 300));
                     t.run(|rec| record(rec, "test", &w, &x, &y, n as u32, Epilogue::Store));
                     (w.parts.len(), w.bytes(), t.read(&y))
                 });
@@ -409,11 +460,26 @@ mod tests {
     fn activations_of_a_million_stay_finite() {
         each_device(|t| {
             for n in [1, 9] {
-                let (w, values) = t.weights(BlockType::Q6K, [1, 4, 256]);
                 let x: Vec<f32> = random(3, n * 256).iter().map(|v| v * 1e6).collect();
-                let (x_t, y) = (t.upload(&x, 256), t.scratch(n, 4));
-                t.run(|rec| record(rec, "test", &w, &x_t, &y, n as u32, Epilogue::Store));
-                assert_close(&t.read(&y), &multiply(&values, &x, 256), 1e-5);
+                check_with(t, BlockType::Q6K, 4, n, &x, &t.upload(&x, 256), 1e-5);
+                check_with(t, BlockType::Q6K, 4, n, &x, &t.factor(&x, 256), WHOLE);
+            }
+        });
+    }
+
+    #[test]
+    fn what_is_no_number_stays_none() {
+        each_device(|t| {
+            for (bad, whole) in [(f32::NAN, false), (f32::NAN, true), (f32::INFINITY, true)] {
+                let mut x = random(3, 2 * 64);
+                x[70] = bad;
+                let (w, values) = t.weights(BlockType::Q8_0, [1, 4, 64]);
+                let x_t = if whole { t.factor(&x, 64) } else { t.upload(&x, 64) };
+                let y = t.scratch(2, 4);
+                t.run(|rec| record(rec, "test", &w, &x_t, &y, 2, Epilogue::Store));
+                let (good, spoilt) = (t.read(&y)[..4].to_vec(), t.read(&y)[4..].to_vec());
+                assert_close(&good, &multiply(&values, &x[..64], 64), WHOLE);
+                assert!(spoilt.iter().all(|v| !v.is_finite()), "{spoilt:?}");
             }
         });
     }

@@ -1,9 +1,9 @@
 //! RMSNorm of rows or of heads inside rows (spec/architectures.md 1.1).
 
-use super::{Tensor, reduction_width};
+use super::{Tensor, quantise, reduction_width};
 use crate::{
     Result,
-    gpu::{Grid, Recorder},
+    gpu::{Bind, Grid, Recorder},
     shader::Variant,
 };
 
@@ -65,9 +65,12 @@ pub fn record_heads(
     y.expect("rms_norm", "y", n, y.width.max(y_heads.count * y_heads.stride))?;
     let gammas = if gamma.rows == 1 { 1 } else { x_heads.count };
     gamma.expect("rms_norm", "gamma", gammas, width.min(x_heads.stride).min(y_heads.stride))?;
+    let dense = y_heads.stride == width && y_heads.count * width == y.width;
+    let whole = y.whole(n).filter(|_| dense && width.is_multiple_of(32));
     let subgroup = rec.gpu().caps().subgroup;
     let variant = Variant::new("rms_norm")
         .flag("subgroup", subgroup)
+        .flag("whole", whole.is_some())
         .number("WG", reduction_width(width, rec.gpu().caps()));
     let rows = n * x_heads.count;
     let params = Params {
@@ -81,8 +84,10 @@ pub fn record_heads(
         gamma_head: if gamma.rows == 1 { 0 } else { width },
         eps,
     };
-    let bindings = [(&x.buf).into(), (&gamma.buf).into(), (&y.buf).into()];
-    rec.dispatch("rms_norm", &variant, &bindings, &params, Grid::Flat(u64::from(rows)))
+    let mut bindings = vec![(&x.buf).into(), (&gamma.buf).into(), (&y.buf).into()];
+    bindings.extend(whole.map(Bind::from));
+    rec.dispatch("rms_norm", &variant, &bindings, &params, Grid::Flat(u64::from(rows)))?;
+    if whole.is_some() { Ok(()) } else { quantise::record(rec, y, n) }
 }
 
 #[cfg(test)]
@@ -98,10 +103,11 @@ mod tests {
         each_device(|t| {
             for (n, width) in [(1, 1), (3, 31), (5, 64), (2, 257), (70, 100), (1, 2048)] {
                 let (x, gamma) = (random(width as u64, n * width), random(7, width));
-                let y = t.scratch(n, width);
+                let y = t.factor_scratch(n, width);
                 let (x_t, gamma_t) = (t.upload(&x, width), t.upload(&gamma, width));
                 t.run(|rec| record(rec, &x_t, &gamma_t, &y, n as u32, 1e-6));
                 assert_close(&t.read(&y), &rms_norm(&x, &gamma, 1e-6), 1e-5);
+                t.assert_whole(&y);
             }
         });
     }

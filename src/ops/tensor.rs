@@ -6,6 +6,9 @@ use crate::{
     gpu::{Buf, Gpu, Memory, MemoryKind},
 };
 
+/// Bytes of 32 values as whole numbers.
+const WHOLE_BYTES: u64 = 80;
+
 /// A buffer of `rows` rows of `width` f32 values, dense. A step uses the first rows it needs.
 #[derive(Clone, Debug)]
 pub struct Tensor {
@@ -17,6 +20,9 @@ pub struct Tensor {
     pub width: u32,
     /// Room for the same in f16 ([`f16_rows`](super::f16_rows)), for products of many rows.
     pub(super) f16: Option<Buf>,
+    /// The first rows as whole numbers (`shaders/shared/quantise.wgsl`): whatever writes few rows writes
+    /// them, too.
+    pub(crate) whole: Option<Buf>,
 }
 
 impl Tensor {
@@ -29,13 +35,19 @@ impl Tensor {
         Ok(Self::of(gpu.alloc(label, bytes, MemoryKind::Scratch)?, rows, width))
     }
 
-    /// Scratch for what matrices are multiplied with: where the device has cooperative matrices
-    /// there is room for many rows' f16 form besides.
+    /// Scratch for what matrices are multiplied with. Besides, where the device is fast at products
+    /// of bytes, up to `few` rows have a form as whole numbers; where it has cooperative matrices,
+    /// there is room for many rows' f16 form.
     ///
     /// # Errors
     /// As [`Self::scratch`].
-    pub fn factor(gpu: &dyn Memory, label: &str, rows: u32, width: u32) -> Result<Self> {
+    pub fn factor(gpu: &dyn Memory, label: &str, rows: u32, width: u32, few: u32) -> Result<Self> {
         let mut tensor = Self::scratch(gpu, label, rows, width)?;
+        let few = rows.min(few);
+        if gpu.caps().int_dot && width.is_multiple_of(32) && few > 0 {
+            let bytes = u64::from(few) * u64::from(width / 32) * WHOLE_BYTES;
+            tensor.whole = Some(gpu.alloc(label, bytes, MemoryKind::Scratch)?);
+        }
         if gpu.caps().matrices.is_some() && rows > product::FEW {
             let bytes = u64::from(rows) * f16_rows::row_bytes(width);
             tensor.f16 = Some(gpu.alloc(label, bytes, MemoryKind::Scratch)?);
@@ -45,7 +57,7 @@ impl Tensor {
 
     /// `rows` x `width` values in `buf`, which has room for them.
     pub(crate) fn of(buf: Buf, rows: u32, width: u32) -> Self {
-        Self { buf, rows, width, f16: None }
+        Self { buf, rows, width, whole: None, f16: None }
     }
 
     /// `values` (`rows` x `width`) uploaded, e.g. a norm's gamma.
@@ -78,6 +90,12 @@ impl Tensor {
     pub fn read(&self, gpu: &Gpu, rows: u32) -> Result<Vec<f32>> {
         let bytes = u64::from(rows) * u64::from(self.width) * 4;
         Ok(bytemuck::pod_collect_to_vec(&gpu.read(&self.buf, 0, bytes)?))
+    }
+
+    /// The form as whole numbers of the first `n` rows, where there is one.
+    pub(super) fn whole(&self, n: u32) -> Option<&Buf> {
+        let bytes = u64::from(n) * u64::from(self.width / 32) * WHOLE_BYTES;
+        self.whole.as_ref().filter(|whole| whole.size() >= bytes)
     }
 
     /// Fails unless there is room for `rows` rows and each has `width` values.

@@ -2,7 +2,7 @@
 
 pub(crate) use super::reference::{Stored, multiply, random, silu};
 use super::{
-    Matrix, Source, Tensor,
+    Matrix, Source, Tensor, quantise,
     reference::{
         Deviation,
         cached::{BLOCK, rounding},
@@ -22,11 +22,15 @@ pub(crate) struct TestDevice {
     pub(crate) gpu: Gpu,
 }
 
+/// Devices in a set.
+const DEVICES: usize = 3;
+
 /// Sets of devices that no test uses at the moment: tests run side by side, and a device compiles
 /// and runs one thing at a time.
 static IDLE: Mutex<Vec<Vec<TestDevice>>> = Mutex::new(Vec::new());
 
-/// All are poisoned: new buffers hold NaN. The tiny workgroup limit makes every flat grid fold.
+/// All are poisoned: new buffers hold NaN. The tiny workgroup limit makes every flat grid fold. All but
+/// one multiply whole numbers where [`TestDevice::factor`] has made them, whatever the adapter has.
 /// None has cooperative matrices: [`TestDevice::with_matrices`].
 fn open_set() -> Vec<TestDevice> {
     let open = |name, restrict, checked_shaders| {
@@ -35,11 +39,16 @@ fn open_set() -> Vec<TestDevice> {
         TestDevice { name, gpu: Gpu::open(&options).expect("a device for tests") }
     };
     vec![
-        open("all features", Restrictions::default(), false),
+        open("all features", Restrictions { int_dot: Some(true), ..Default::default() }, false),
         open("WebGPU defaults", Restrictions { webgpu_defaults: true, ..Default::default() }, true),
         open(
             "folded grids",
-            Restrictions { no_subgroup: true, max_workgroups: Some(300), ..Default::default() },
+            Restrictions {
+                no_subgroup: true,
+                int_dot: Some(true),
+                max_workgroups: Some(300),
+                ..Default::default()
+            },
             true,
         ),
     ]
@@ -54,6 +63,19 @@ pub(crate) fn each_device(test: impl Fn(&TestDevice)) {
         test(device);
     }
     IDLE.lock().expect("no test panics while it holds this").push(devices);
+}
+
+/// Runs `test` of each item on one of the test devices in turn: for what takes compiling many kernels
+/// that differ in what they read, not in how they work.
+pub(crate) fn in_turn<T>(items: impl IntoIterator<Item = T>, test: impl Fn(&TestDevice, T)) {
+    let items = std::cell::RefCell::new(items.into_iter().map(Some).collect::<Vec<_>>());
+    let turn = std::cell::Cell::new(0);
+    each_device(|t| {
+        let first = turn.replace(turn.get() + 1);
+        for item in items.borrow_mut().iter_mut().skip(first).step_by(DEVICES) {
+            test(t, item.take().expect("each item has one turn"));
+        }
+    });
 }
 
 impl TestDevice {
@@ -72,8 +94,12 @@ impl TestDevice {
 
     /// A device whose bindings hold at most `bytes`.
     pub(crate) fn with_binding(bytes: u64) -> Self {
-        let restrict =
-            Restrictions { max_binding: Some(bytes), matrices: Some(false), ..Default::default() };
+        let restrict = Restrictions {
+            max_binding: Some(bytes),
+            matrices: Some(false),
+            int_dot: Some(true),
+            ..Default::default()
+        };
         let options =
             DeviceOptions { restrict, poison: true, checked_shaders: false, select: None };
         let gpu = Gpu::open(&options).expect("a device for tests");
@@ -93,9 +119,44 @@ impl TestDevice {
 
     pub(crate) fn upload(&self, values: &[f32], width: usize) -> Tensor {
         let rows = (values.len() / width) as u32;
-        let tensor = Tensor::factor(&self.gpu, "test input", rows, width as u32).expect("alloc");
+        let tensor = Tensor::factor(&self.gpu, "test input", rows, width as u32, 0).expect("alloc");
         self.gpu.upload(&tensor.buf, 0, bytemuck::cast_slice(values)).expect("upload");
         tensor
+    }
+
+    /// The same, for what a matrix is multiplied with: as whole numbers, too, where the device
+    /// multiplies them.
+    pub(crate) fn factor(&self, values: &[f32], width: usize) -> Tensor {
+        let x = self.factor_scratch(values.len() / width, width);
+        self.gpu.upload(&x.buf, 0, bytemuck::cast_slice(values)).expect("upload");
+        self.run(|rec| quantise::record(rec, &x, x.rows));
+        x
+    }
+
+    pub(crate) fn factor_scratch(&self, rows: usize, width: usize) -> Tensor {
+        let (rows, width) = (rows as u32, width as u32);
+        Tensor::factor(&self.gpu, "test factor", rows, width, rows).expect("scratch")
+    }
+
+    /// The whole numbers of x, where it has them, are its values.
+    pub(crate) fn assert_whole(&self, x: &Tensor) {
+        let Some(whole) = &x.whole else { return };
+        let values = self.read(x);
+        let words = self.read_words(whole, values.len() / 32 * 20);
+        for (words, values) in words.chunks(20).zip(values.chunks(32)) {
+            let largest = values.iter().fold(0.0, |m: f32, v| m.max(v.abs()));
+            let [unit, first, last, _] = [16, 17, 18, 19].map(|i| f32::from_bits(words[i]));
+            let byte = |at: usize, i: usize| words[at + i / 4].to_le_bytes()[i % 4] as i8;
+            let number = |i| unit * (254.0 * f32::from(byte(0, i)) + f32::from(byte(8, i)));
+            for (i, value) in values.iter().enumerate() {
+                let error = (number(i) - value).abs();
+                assert!(error <= 1.6e-5 * largest, "{} instead of {value}, unit {unit}", number(i));
+            }
+            for (sum, range) in [(first, 0..16), (last, 16..32)] {
+                let want: f32 = range.map(number).sum();
+                assert!((sum - want).abs() <= 1e-5 * largest, "{sum} instead of {want}");
+            }
+        }
     }
 
     pub(crate) fn upload_words(&self, words: &[u32]) -> Buf {

@@ -7,6 +7,7 @@ use crate::{
     ops::{
         Matrix, Tensor,
         product::FEW,
+        quantise,
         reference::{Stored, cached::uncached},
     },
     quant::BlockType,
@@ -24,16 +25,23 @@ pub(super) struct Lab {
 
 impl Lab {
     pub(super) fn upload(&self, values: &[f32], width: usize) -> Result<Tensor> {
-        let rows = (values.len() / width) as u32;
-        let tensor = Tensor::factor(&self.gpu, "input", rows, width as u32)?;
-        self.gpu.upload(&tensor.buf, 0, bytemuck::cast_slice(values))?;
-        Ok(tensor)
+        let (rows, width) = ((values.len() / width) as u32, width as u32);
+        let x = Tensor::factor(&self.gpu, "input", rows, width, FEW)?;
+        self.gpu.upload(&x.buf, 0, bytemuck::cast_slice(values))?;
+        self.run(|rec| quantise::record(rec, &x, rows))?;
+        Ok(x)
     }
 
     /// Largest error of a product of `n` rows, as a share of its largest value: cooperative
-    /// matrices, which make those of many, take factors of 11 bits.
+    /// matrices, which make those of many, take factors of 11 bits, products of whole numbers, which
+    /// make those of few, round one to 16.
     pub(super) fn product_limit(&self, n: usize) -> f64 {
-        if n > FEW as usize && self.gpu.caps().matrices.is_some() { 2e-3 } else { 1e-5 }
+        let (few, caps) = (n <= FEW as usize, self.gpu.caps());
+        match few {
+            true if caps.int_dot => 1e-4,
+            false if caps.matrices.is_some() => 2e-3,
+            _ => 1e-5,
+        }
     }
 
     pub(super) fn upload_words(&self, words: &[u32]) -> Result<Buf> {

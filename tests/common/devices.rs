@@ -18,6 +18,12 @@ pub(crate) fn poisoned() -> DeviceOptions {
     DeviceOptions { poison: true, ..as_it_is() }
 }
 
+/// Few rows of x are multiplied as whole numbers, whatever the adapter has.
+pub(crate) fn int_dot() -> DeviceOptions {
+    let restrict = Restrictions { int_dot: Some(true), ..Restrictions::default() };
+    DeviceOptions { restrict, ..poisoned() }
+}
+
 /// WebGPU's default limits and no optional feature.
 pub(crate) fn webgpu_defaults() -> DeviceOptions {
     let restrict = Restrictions { webgpu_defaults: true, ..Restrictions::default() };

@@ -136,14 +136,17 @@ fn tiny_models_with_f16_cache_keep_every_greedy_token() {
     }
 }
 
-/// Where adapters multiply bytes fast, few rows of x are rounded to 16 bits. Measured: 0.0007.
+/// Where adapters multiply bytes fast, few rows of x are rounded to 16 bits. Measured: up to 0.0028 at
+/// one of 33 positions, 0.0016 at the others.
+const WHOLE_LIMIT: f64 = 0.005;
+
 #[test]
 fn models_by_whole_numbers() {
     for expected in MID.map(Expected::load) {
         let mut engine = load(&expected.model, int_dot(), KvType::F32, 8);
         for prompt in &expected.prompts {
-            compare_logits(&mut engine, prompt, 8, |_| FLOAT32_LIMIT);
-            compare_greedy(&mut engine, prompt, SOME, FLOAT32_LIMIT);
+            compare_logits(&mut engine, prompt, 8, |_| WHOLE_LIMIT);
+            compare_greedy(&mut engine, prompt, SOME, WHOLE_LIMIT);
         }
     }
 }

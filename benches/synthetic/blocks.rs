@@ -45,7 +45,6 @@ pub(super) fn write(
 }
 
 /// Where a block has its scales.
-#[derive(Clone, Copy)]
 enum Scales {
     /// Floats have none.
     None,

@@ -6,6 +6,7 @@
 #if !whole
 #import shared/activations
 #endif
+#endif
 #import shared/epilogue
 
 struct Params {
@@ -33,6 +34,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> x: array<f32>;         // [n][n_in]
 #else
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>;   // [n][n_in / 4]
+#endif
 #endif
 #endif
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [n][n_out], gated: [n][n_out / 2]

@@ -10,9 +10,9 @@ use crate::{Result, gpu::Recorder};
 #[derive(Debug)]
 pub enum Mixer {
     /// Softmax attention, over all tokens or those an indexer chooses.
-    Attention(Attention),
+    Attention(Box<Attention>),
     /// Gated delta net.
-    GatedDelta(GatedDeltaNet),
+    GatedDelta(Box<GatedDeltaNet>),
 }
 
 impl Mixer {
@@ -22,8 +22,8 @@ impl Mixer {
     /// As [`Loader::matrix`].
     pub fn load(loader: &mut Loader<'_>, kind: LayerKind, il: u32) -> Result<Self> {
         Ok(match kind {
-            LayerKind::Recurrent => Self::GatedDelta(GatedDeltaNet::load(loader, il)?),
-            _ => Self::Attention(Attention::load(loader, kind, il)?),
+            LayerKind::Recurrent => Self::GatedDelta(Box::new(GatedDeltaNet::load(loader, il)?)),
+            _ => Self::Attention(Box::new(Attention::load(loader, kind, il)?)),
         })
     }
 

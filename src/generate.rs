@@ -189,6 +189,11 @@ impl Generation {
         self.end(FinishReason::Cancelled)
     }
 
+    /// The stop string that ended generation.
+    pub fn stopped_by(&self) -> Option<&str> {
+        self.stops.stopped_by()
+    }
+
     /// The generated tokens, with the one that ended generation.
     pub fn generated(&self) -> &[u32] {
         &self.tokens[self.prompt_len..]
@@ -331,6 +336,9 @@ mod tests {
         assert_eq!(outcome(options(None, &["bc"]), &[A, B, END]).0, "ab");
         assert_eq!(outcome(options(None, &["bc"]), &[A, B]).0, "ab");
         // The broken character at the limit completes a stop string.
+        let mut g = generation(options(None, &["b", "bc"]), &[A], 100).unwrap();
+        drive(&mut g, &[A, B, C]);
+        assert_eq!(g.stopped_by(), Some("b"));
         let broken = outcome(options(Some(2), &["\u{fffd}"]), &[A, E1]);
         assert_eq!(broken, ("a".into(), FinishReason::Stop, 2));
     }

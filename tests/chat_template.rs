@@ -1,6 +1,7 @@
 //! Chat templates against stored renderings of Jinja in Python.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use engine::Error;
 use engine::gguf::Gguf;
@@ -210,6 +211,34 @@ fn endless_work_ends_with_an_error() {
 fn broken_templates_are_refused() {
     for source in ["{% if %}", "{{ 1", "{% if x %}", "{{ x | nofilter", &"x".repeat(300_000)] {
         assert!(ChatTemplate::new(source, "", "").is_err(), "{source:.40}");
+    }
+}
+
+/// Sources of the most bytes that are taken.
+#[test]
+fn large_templates_compile_soon() {
+    for part in [
+        "{{ a }}",
+        "{% set a = 1 %}",
+        "{# #}",
+        "{{ a|e }}",
+        "{% if a %}{% endif %}",
+        "{{ [a, a, a, a] }}",
+        "{% macro m() %}{{ a }}{% endmacro %}",
+        "{% for a in b %}{{ a }}{% endfor %}",
+        "{{ 'aaaaaaaa' }}",
+        "{%",
+        "{% block b %}",
+        "{% generation %}",
+        "{{ a.b.c.d }}",
+        "{{",
+        "a\n",
+    ] {
+        let source = part.repeat((256 << 10) / part.len());
+        let start = Instant::now();
+        let refused = ChatTemplate::new(&source, "", "").is_err();
+        println!("{part}: {:?}, refused: {refused}", start.elapsed());
+        assert!(start.elapsed() < Duration::from_secs(2), "{part}: {:?}", start.elapsed());
     }
 }
 

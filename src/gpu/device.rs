@@ -325,6 +325,13 @@ impl Gpu {
         }
     }
 
+    /// What takes the device away, as a driver's reset does.
+    #[cfg(test)]
+    pub(crate) fn destroyer(&self) -> impl Fn() + Send + use<> {
+        let device = self.0.device.clone();
+        move || device.destroy()
+    }
+
     pub(super) fn inner(&self) -> &Inner {
         &self.0
     }

@@ -1,7 +1,7 @@
 //! What every route sees, and the table of routes.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
 
@@ -11,11 +11,13 @@ use axum::{
     http::{HeaderMap, HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
-    routing::{get, post},
+    routing::{any, get, post},
 };
 use serde_json::Value;
 
-use super::{chat, completion, error::ApiError, info, page, queue::Queue, status::Status};
+use super::{
+    chat, completion, error::ApiError, info, native, page, queue::Queue, responses, status::Status,
+};
 use crate::{
     generate::GenerateOptions,
     sample::PartialSampling,
@@ -34,8 +36,8 @@ pub(super) struct App {
     pub(super) reuse: bool,
     /// Silence after which a stream sends a comment.
     pub(super) ping: Option<Duration>,
-    /// Set when it is loaded.
-    pub(super) model: OnceLock<Arc<Model>>,
+    /// There while it is loaded.
+    pub(super) model: Mutex<Option<Arc<Model>>>,
 }
 
 /// The model, as far as text goes.
@@ -54,9 +56,18 @@ pub(super) struct Model {
 }
 
 impl App {
-    /// The model, or the answer that it is not loaded yet.
+    /// The model, or the answer that it is not loaded yet, or not any more.
     pub(super) fn model(&self) -> Result<Arc<Model>, ApiError> {
-        self.model.get().cloned().ok_or_else(|| ApiError::unavailable("Loading model"))
+        let model = self.model.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        model.ok_or_else(|| match self.status.now().failures {
+            0 => ApiError::unavailable("Loading model"),
+            _ => ApiError::unavailable("Loading model again: the device has failed"),
+        })
+    }
+
+    /// Puts the model in, or takes it out.
+    pub(super) fn set_model(&self, model: Option<Arc<Model>>) {
+        *self.model.lock().unwrap_or_else(PoisonError::into_inner) = model;
     }
 }
 
@@ -79,12 +90,20 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", post(chat::complete))
         .route("/chat/completions", post(chat::complete))
         .route("/v1/completions", post(completion::complete))
+        .route("/completion", post(native::complete))
+        .route("/completions", post(native::complete))
+        .route("/v1/responses", post(responses::create))
+        .route("/v1/chat/completions/input_tokens", post(chat::count))
         .route("/v1/models", get(info::models))
         .route("/models", get(info::models))
         .route("/tokenize", post(info::tokenize))
         .route("/detokenize", post(info::detokenize))
         .route("/apply-template", post(chat::apply_template))
         .route("/props", get(info::props))
+        .route("/v1/embeddings", any(info::unsupported))
+        .route("/embeddings", any(info::unsupported))
+        .route("/v1/rerank", any(info::unsupported))
+        .route("/infill", any(info::unsupported))
         .route("/slots", get(info::slots))
         .route("/metrics", get(info::metrics))
         .fallback(unknown)
@@ -93,6 +112,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
     Router::new()
         .route("/health", get(info::health))
         .route("/v1/health", get(info::health))
+        .route("/openapi.json", get(info::description))
         .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .merge(guarded)

@@ -9,11 +9,12 @@ use axum::{
 use serde_json::{Map, Value, json};
 
 use super::{
-    answer::{Answer, Format},
+    answer::{Answer, Reading, Shape},
     app::{App, Model},
     error::ApiError,
-    fields::Fields,
+    fields::{Fields, TOP_LOGPROBS},
     format, http, messages,
+    openai::Chat,
     request::{self, Settings},
     stream::{self, Started},
     tools::Tools,
@@ -22,8 +23,8 @@ use crate::text::{
     ChatTemplate, EncodeOptions, Message, RenderOptions, ReplyOptions, Thinking, opens_thinking,
 };
 
-/// Most alternatives of a token, as in OpenAI's API.
-const TOP_LOGPROBS: usize = 20;
+/// A template brings its own special tokens.
+const TOKENS: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
 
 /// Answers a conversation.
 pub(super) async fn complete(
@@ -32,6 +33,19 @@ pub(super) async fn complete(
 ) -> Result<Response, ApiError> {
     let started = http::work(&app, request, start).await?;
     stream::respond(started, app.ping).await
+}
+
+/// How many tokens a conversation becomes.
+pub(super) async fn count(
+    State(app): State<Arc<App>>,
+    request: Request,
+) -> Result<Response, ApiError> {
+    let count = http::work(&app, request, |app, model, mut fields| {
+        let tools = Tools::read(&mut fields)?.offered;
+        let text = Conversation::read(app, &mut fields, tools)?.render(template(model)?)?;
+        Ok(model.tokenizer.encode(&text, TOKENS)?.len())
+    });
+    Ok(http::json(&json!({"object": "response.input_tokens", "input_tokens": count.await?})))
 }
 
 /// The prompt that a conversation becomes.
@@ -46,7 +60,19 @@ pub(super) async fn apply_template(
     Ok(http::json(&json!({"prompt": prompt.await?})))
 }
 
-fn start(app: &App, model: &Arc<Model>, mut fields: Fields) -> Result<Started, ApiError> {
+fn start(app: &App, model: &Arc<Model>, fields: Fields) -> Result<Started, ApiError> {
+    begin(app, model, fields, "chatcmpl-", |logprobs| Box::new(Chat::new(logprobs)))
+}
+
+/// Starts the answer to a conversation, whose id begins with `prefix` and which is told in the
+/// shape of `shape`, with probabilities or without.
+pub(super) fn begin(
+    app: &App,
+    model: &Arc<Model>,
+    mut fields: Fields,
+    prefix: &str,
+    shape: impl FnOnce(bool) -> Box<dyn Shape>,
+) -> Result<Started, ApiError> {
     let mut settings = Settings::read(app, model, &mut fields)?;
     let logprobs = logprobs(&mut fields)?;
     let thinking = splits_reasoning(&mut fields)?;
@@ -54,24 +80,28 @@ fn start(app: &App, model: &Arc<Model>, mut fields: Fields) -> Result<Started, A
     let grammar = tools.grammar(format::read(&mut fields)?)?;
     let conversation = Conversation::read(app, &mut fields, tools.offered.clone())?;
     let text = conversation.render(template(model)?)?;
-    let tokens = EncodeOptions { add_special: false, parse_special: true };
-    let prompt = model.tokenizer.encode(&text, tokens)?;
+    let prompt = model.tokenizer.encode(&text, TOKENS)?;
     request::check_prompt("messages", &prompt, model)?;
     let open = opens_thinking(&text);
     if let Some(grammar) = &grammar {
-        let may_think = match text.trim_end().ends_with("</think>") {
-            _ if open => Thinking::Open,
-            false => Thinking::Possible,
-            true => Thinking::Never,
+        let able = template(model)?.source().contains("<think>")
+            && conversation.options.enable_thinking != Some(false)
+            && !text.trim_end().ends_with("</think>");
+        let may_think = match (open, able) {
+            (true, _) => Thinking::Open,
+            (false, true) => Thinking::Possible,
+            (false, false) => Thinking::Never,
         };
         settings.constraint = Some(model.constrain(grammar, may_think)?);
     }
     let one_call = tools.one_call();
     let reply = ReplyOptions { thinking, open, tools: tools.offered };
-    let format = Format::Chat { reply, one_call, logprobs: logprobs.is_some() };
+    let reading = Reading { reply, one_call };
+    let shape = shape(logprobs.is_some());
     let events = request::submit(app, vec![prompt], &settings, logprobs)?;
-    let answer = Answer::new(format, model.clone(), settings.telling.n, settings.telling);
-    Ok(Started { events, answer, stream: settings.stream })
+    let Settings { telling, stream, .. } = settings;
+    let answer = Answer::new(prefix, reading, model.clone(), telling.n, telling);
+    Ok(Started { events, answer, shape, stream })
 }
 
 fn template(model: &Model) -> Result<&ChatTemplate, ApiError> {
@@ -124,7 +154,8 @@ fn logprobs(fields: &mut Fields) -> Result<Option<usize>, ApiError> {
         Some(top) if top > 0 && !wanted => {
             Err(ApiError::field("top_logprobs", "needs logprobs to be true"))
         }
-        top => Ok(wanted.then_some(top.unwrap_or(0))),
+        top if wanted => Ok(Some(top.unwrap_or(0))),
+        _ => fields.n_probs(),
     }
 }
 

@@ -9,18 +9,16 @@ use axum::{
 use serde_json::Value;
 
 use super::{
-    answer::{Answer, Format},
+    answer::{Answer, Reading},
     app::{App, Model},
     error::ApiError,
-    fields::{Fields, typed},
+    fields::{Fields, TOP_LOGPROBS, typed},
     format, http,
+    openai::Text,
     request::{self, Settings},
     stream::{self, Started},
 };
 use crate::text::{EncodeOptions, Thinking};
-
-/// Most alternatives of a token.
-const TOP_LOGPROBS: usize = 20;
 
 /// Continues texts.
 pub(super) async fn complete(
@@ -40,16 +38,18 @@ fn start(app: &App, model: &Arc<Model>, mut fields: Fields) -> Result<Started, A
     if logprobs.is_some_and(|top| top > TOP_LOGPROBS) {
         return Err(ApiError::field("logprobs", format_args!("may be {TOP_LOGPROBS} at most")));
     }
+    let logprobs = logprobs.or(fields.n_probs()?);
     let prompts = prompts(fields.require("prompt")?, model)?;
     for (i, prompt) in prompts.iter().enumerate() {
         let name = if prompts.len() == 1 { "prompt".into() } else { format!("prompt[{i}]") };
         request::check_prompt(&name, prompt, model)?;
     }
     let choices = prompts.len() * settings.telling.n;
-    let format = Format::Text { logprobs: logprobs.is_some() };
+    let shape = Box::new(Text { logprobs: logprobs.is_some() });
     let events = request::submit(app, prompts, &settings, logprobs)?;
-    let answer = Answer::new(format, model.clone(), choices, settings.telling);
-    Ok(Started { events, answer, stream: settings.stream })
+    let Settings { telling, stream, .. } = settings;
+    let answer = Answer::new("cmpl-", Reading::default(), model.clone(), choices, telling);
+    Ok(Started { events, answer, shape, stream })
 }
 
 /// A text, token ids, or a list of either.

@@ -75,6 +75,11 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "not_found_error", format!("there is no {path}"))
     }
 
+    /// A route that other servers have.
+    pub(super) fn unsupported(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_IMPLEMENTED, "not_supported_error", message)
+    }
+
     /// No slot or no model yet; the client may try again.
     pub(super) fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message)

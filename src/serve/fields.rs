@@ -14,6 +14,9 @@ use crate::{
 /// Most stop strings, and most bytes of one.
 const STOPS: (usize, usize) = (64, 4096);
 
+/// Most alternatives of a token, as in OpenAI's API.
+pub(super) const TOP_LOGPROBS: usize = 20;
+
 /// Fields of other servers that this one does not have, and what leaves them off. They are
 /// refused otherwise, for silence would be taken for consent.
 const UNSUPPORTED: &[(&str, &[Off])] = &[
@@ -28,10 +31,8 @@ const UNSUPPORTED: &[(&str, &[Off])] = &[
     ("dry_multiplier", &[Off::Number(0.0)]),
     ("mirostat", &[Off::Number(0.0)]),
     ("min_keep", &[Off::Number(0.0)]),
-    ("n_probs", &[Off::Number(0.0)]),
     ("post_sampling_probs", &[Off::False]),
     ("samplers", &[]),
-    ("id_slot", &[Off::Number(-1.0)]),
     ("thinking_budget_tokens", &[Off::Number(-1.0)]),
 ];
 
@@ -85,6 +86,25 @@ impl Fields {
     /// The value of a field that has to be there.
     pub(super) fn require<T: DeserializeOwned>(&mut self, name: &str) -> Result<T, ApiError> {
         self.take(name)?.ok_or_else(|| ApiError::field(name, "is missing"))
+    }
+
+    /// The value of a field that stays to be read.
+    pub(super) fn peek(&self, name: &str) -> Option<&Value> {
+        self.0.get(name)
+    }
+
+    /// Puts a field in; null takes it out.
+    pub(super) fn set(&mut self, name: &str, value: Value) {
+        self.0.insert(name.into(), value);
+    }
+
+    /// How many alternatives of each token llama.cpp's `n_probs` asks for, if any.
+    pub(super) fn n_probs(&mut self) -> Result<Option<usize>, ApiError> {
+        let top = self.take::<u32>("n_probs")?.unwrap_or(0) as usize;
+        if top > TOP_LOGPROBS {
+            return Err(ApiError::field("n_probs", format_args!("may be {TOP_LOGPROBS} at most")));
+        }
+        Ok((top > 0).then_some(top))
     }
 
     /// Refuses fields that ask for what the server does not have.

@@ -18,10 +18,19 @@ pub(super) const BUILD: &str = concat!("engine-", env!("CARGO_PKG_VERSION"));
 /// Whether requests can be served.
 pub(super) async fn health(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
     app.model()?;
-    match app.status.now().fault {
-        None => Ok(http::json(&json!({"status": "ok"}))),
-        Some(fault) => Err(ApiError::unavailable(fault)),
-    }
+    Ok(http::json(&json!({"status": "ok"})))
+}
+
+/// The description of the routes, for programs that make clients or tests of it.
+pub(super) async fn description() -> Response {
+    let kind = [(header::CONTENT_TYPE, "application/json")];
+    (kind, include_str!("openapi.json")).into_response()
+}
+
+/// Refuses what other servers have.
+pub(super) async fn unsupported(request: Request) -> ApiError {
+    let message = format!("{} is not supported by this server", request.uri().path());
+    ApiError::unsupported(message)
 }
 
 /// The one model.

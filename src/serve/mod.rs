@@ -1,10 +1,13 @@
 //! The HTTP server: OpenAI's API over the engine (spec/cli-and-server.md 4).
 //!
 //! ```text
-//! connection ─▶ app (routes, keys) ─▶ chat, completion ─▶ request ─▶ queue ─▶ scheduler ─▶ slots
-//!      ▲                                                                                    │
-//!      └────────────── stream ◀── answer (parses the reply, makes JSON) ◀── events ◀────────┘
+//! connection ─▶ app (routes, keys) ─▶ chat, … ─▶ request ─▶ queue ─▶ scheduler ─▶ slots
+//!      ▲                                                                           │
+//!      └── stream ◀── shape (JSON) ◀── answer (takes the reply apart) ◀── events ◀─┘
 //! ```
+//!
+//! The endpoints `chat`, `completion`, `responses` and `native` read requests; `openai`,
+//! `response_events` and `native` tell answers. `page` is for people.
 //!
 //! The engine runs on one thread, all else on others. Only token ids, text and settings cross
 //! between them. A client that leaves drops the receiver of its events; the engine sees that
@@ -21,9 +24,13 @@ mod http;
 mod info;
 mod logprobs;
 mod messages;
+mod native;
+mod openai;
 mod page;
 mod queue;
 mod request;
+mod response_events;
+mod responses;
 mod reuse;
 mod scheduler;
 mod slot;
@@ -35,7 +42,7 @@ mod tools;
 use std::{
     net::TcpListener,
     ops::ControlFlow,
-    sync::{Arc, OnceLock},
+    sync::{Arc, Mutex, OnceLock},
     thread,
     time::Duration,
 };
@@ -53,7 +60,7 @@ use crate::{
 use app::{App, Model};
 use queue::Queue;
 use scheduler::Scheduler;
-use status::Status;
+use status::{Now, Status};
 
 /// How to serve.
 pub struct ServeOptions {
@@ -90,15 +97,19 @@ pub struct Loaded {
 /// Threads for parsing, templates and tokenising.
 const WORKERS: usize = 8;
 
+/// Between attempts to load again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// Serves on `listener` for ever; the engine runs on the calling thread. Until `load` has returned
-/// the model, requests are told to wait.
+/// the model, requests are told to wait. After a failure of the device it is called again, which
+/// opens the device again.
 ///
 /// # Errors
-/// What `load` returns, or [`Error::Io`] if the system has no threads or sockets left.
+/// What the first `load` returns, or [`Error::Io`] if the system has no threads or sockets left.
 pub fn serve(
     listener: TcpListener,
     options: ServeOptions,
-    load: impl FnOnce() -> Result<Loaded>,
+    load: impl Fn() -> Result<Loaded>,
 ) -> Result<std::convert::Infallible> {
     let network = |error| Error::io("the HTTP server", error);
     let queue = Arc::new(Queue::new(options.queue.max(options.slots)));
@@ -112,7 +123,7 @@ pub fn serve(
         render: options.render,
         reuse: options.reuse,
         ping: options.ping,
-        model: OnceLock::new(),
+        model: Mutex::default(),
     });
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -130,32 +141,67 @@ pub fn serve(
     let http = move || runtime.block_on(async { axum::serve(listener, router).await });
     thread::Builder::new().name("http".into()).spawn(http).map_err(network)?;
 
-    let Loaded { mut engine, name, template, sampling } = load()?;
-    warm_up(&mut engine)?;
-    let config = engine.config();
-    let meta = json!({
-        "n_vocab": config.n_vocab,
-        "n_ctx": engine.context(),
-        "n_ctx_train": config.context_length,
-        "n_embd": config.n_embd,
-        "architecture": config.arch,
-        "size": engine.memory().device.weights,
-    });
-    let model = Arc::new(Model {
-        name,
-        created: answer::now(),
-        tokenizer: engine.tokenizer().clone(),
-        template,
-        sampling,
-        constraints: OnceLock::new(),
-        context: engine.context() as usize,
-        n_vocab: config.n_vocab,
-        meta,
-    });
-    status.update(|now| now.memory = engine.memory());
-    // Set once: nobody else does.
-    app.model.get_or_init(|| model);
-    Scheduler::new(engine, options.slots, options.checkpoints, queue, status).run()
+    let mut loaded = load()?;
+    loop {
+        warm_up(&mut loaded.engine)?;
+        status.update(|now| now.memory = loaded.engine.memory());
+        let (model, engine) = loaded.split();
+        app.set_model(Some(Arc::new(model)));
+        let scheduler = Scheduler::new(
+            engine,
+            options.slots,
+            options.checkpoints,
+            queue.clone(),
+            status.clone(),
+        );
+        let fault = scheduler.run();
+        tracing::error!("the device has failed and is opened again: {fault}");
+        status.update(Now::fail);
+        app.set_model(None);
+        queue.fail(&fault);
+        loaded = again(&load);
+    }
+}
+
+/// What `load` returns as soon as it succeeds: a driver may take a while to recover.
+fn again(load: &impl Fn() -> Result<Loaded>) -> Loaded {
+    let mut pause = Duration::from_secs(1);
+    loop {
+        match load() {
+            Ok(loaded) => return loaded,
+            Err(error) => tracing::error!("loading again has failed: {error}"),
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Loaded {
+    /// What the HTTP threads need, and what the engine's does.
+    fn split(self) -> (Model, Engine) {
+        let Self { engine, name, template, sampling } = self;
+        let config = engine.config();
+        let meta = json!({
+            "n_vocab": config.n_vocab,
+            "n_ctx": engine.context(),
+            "n_ctx_train": config.context_length,
+            "n_embd": config.n_embd,
+            "architecture": config.arch,
+            "size": engine.memory().device.weights,
+        });
+        let model = Model {
+            name,
+            created: answer::now(),
+            tokenizer: engine.tokenizer().clone(),
+            template,
+            sampling,
+            constraints: OnceLock::new(),
+            context: engine.context() as usize,
+            n_vocab: config.n_vocab,
+            meta,
+        };
+        (model, engine)
+    }
 }
 
 /// Has the kernels of prompts and of decoding compiled, for any number of sequences that step
@@ -175,4 +221,81 @@ fn warm_up(engine: &mut Engine) -> Result<()> {
         }
     }
     engine.logits(&sequences[0]).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        io::{Read, Write},
+        net::{SocketAddr, TcpStream},
+        sync::mpsc,
+        time::Instant,
+    };
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{EngineOptions, demo};
+
+    /// Status and JSON of the answer to a request.
+    fn ask(address: SocketAddr, head: &str, body: &str) -> (u16, Value) {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let length = body.len();
+        let request = format!(
+            "{head} HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(body).unwrap())
+    }
+
+    #[test]
+    fn a_lost_device_is_opened_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let options = ServeOptions {
+            slots: 2,
+            queue: 4,
+            api_keys: Vec::new(),
+            generate: GenerateOptions { max_tokens: Some(8), ..Default::default() },
+            render: RenderOptions::default(),
+            reuse: true,
+            checkpoints: CheckpointOptions { memory: 1 << 20, count: 4, every: 512 },
+            ping: None,
+        };
+        let (sender, devices) = mpsc::channel();
+        let load = move || {
+            let options = EngineOptions { context: Some(256), ..Default::default() };
+            let engine = Engine::from_gguf(&demo::open()?, &options, &mut |_, _| {})?;
+            sender.send(Box::new(engine.gpu().destroyer()) as Box<dyn Fn() + Send>).unwrap();
+            let sampling = PartialSampling { temperature: Some(0.0), ..Default::default() };
+            Ok(Loaded { engine, name: "demo".into(), template: None, sampling })
+        };
+        thread::spawn(move || serve(listener, options, load));
+        let serves = || {
+            let start = Instant::now();
+            while ask(address, "GET /health", "").0 != 200 {
+                assert!(start.elapsed() < Duration::from_secs(60), "it does not serve");
+                thread::sleep(Duration::from_millis(50));
+            }
+        };
+        let complete = || ask(address, "POST /v1/completions", "{\"prompt\": \"Once\"}");
+        serves();
+        let (status, first) = complete();
+        assert_eq!(status, 200, "{first}");
+        let lose: Box<dyn Fn() + Send> = devices.recv().unwrap();
+        lose();
+        let (status, failed) = complete();
+        assert_eq!(status, 500, "{failed}");
+        assert_eq!(failed["error"]["type"], "server_error");
+        assert!(devices.recv().is_ok(), "loaded again");
+        serves();
+        let (status, second) = complete();
+        assert_eq!(status, 200, "{second}");
+        assert_eq!(second["choices"], first["choices"]);
+    }
 }

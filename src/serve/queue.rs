@@ -31,6 +31,8 @@ pub(super) struct Job {
     pub(super) logprobs: Option<usize>,
     /// What earlier requests have left may be used.
     pub(super) reuse: bool,
+    /// The one slot that may take it.
+    pub(super) slot: Option<usize>,
     /// Where events go, with the choice; closed when the client has gone.
     pub(super) events: UnboundedSender<(usize, Event)>,
 }
@@ -75,9 +77,11 @@ pub(super) struct Logprobs {
 }
 
 /// What came of a job.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Summary {
     pub(super) finish: FinishReason,
+    /// The stop string that ended it.
+    pub(super) stopped_by: Option<String>,
     pub(super) prompt: usize,
     pub(super) cached: usize,
     pub(super) generated: usize,
@@ -112,16 +116,26 @@ impl Queue {
         Ok(())
     }
 
-    /// The next job whose client is still there.
-    pub(super) fn pop(&self) -> Option<Job> {
+    /// The next job whose client is still there and whose slot, if it wants a certain one, is free.
+    pub(super) fn pop(&self, is_free: impl Fn(usize) -> bool) -> Option<Job> {
         let mut waiting = self.lock();
-        std::iter::from_fn(|| waiting.pop_front()).find(|job| !job.events.is_closed())
+        waiting.retain(|job| !job.events.is_closed());
+        let next = waiting.iter().position(|job| job.slot.is_none_or(&is_free))?;
+        waiting.remove(next)
     }
 
     /// Sleeps until there is a job.
     pub(super) fn wait(&self) {
         let waiting = self.lock();
         drop(self.arrived.wait_while(waiting, |waiting| waiting.is_empty()));
+    }
+
+    /// Ends all jobs that wait.
+    pub(super) fn fail(&self, fault: &Error) {
+        for job in self.lock().drain(..) {
+            let error = Error::Device(fault.to_string());
+            let _ = job.events.send((job.choice, Event::Failed(error)));
+        }
     }
 
     /// Jobs that wait and whose clients do.

@@ -1,5 +1,6 @@
 //! From the fields of a request to jobs for the engine; what the endpoints have in common.
 
+use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::{
@@ -23,6 +24,7 @@ pub(super) struct Settings {
     sampling: SamplingParams,
     options: GenerateOptions,
     reuse: bool,
+    slot: Option<usize>,
     /// Holds the answers to a grammar.
     pub(super) constraint: Option<Constraint>,
     pub(super) stream: bool,
@@ -39,6 +41,14 @@ impl Settings {
             let fault = format_args!("is {n}, but must lie between 1 and {} slots", app.slots);
             return Err(ApiError::field("n", fault));
         }
+        let slot = fields.take::<i64>("id_slot")?.filter(|slot| *slot != -1);
+        let slot = slot.map(|slot| match usize::try_from(slot) {
+            Ok(slot) if slot < app.slots => Ok(slot),
+            _ => {
+                let fault = format_args!("is {slot}, but there are {} slots, from 0 on", app.slots);
+                Err(ApiError::field("id_slot", fault))
+            }
+        });
         let stream = fields.take("stream")?.unwrap_or(false);
         let mut include_usage = false;
         if let Some(options) = fields.take::<serde_json::Map<_, _>>("stream_options")? {
@@ -55,9 +65,23 @@ impl Settings {
             sampling,
             options: fields.generation(&app.generate)?,
             reuse: fields.take("cache_prompt")?.unwrap_or(app.reuse),
+            slot: slot.transpose()?,
             constraint: None,
             stream,
         })
+    }
+}
+
+impl Settings {
+    /// What is in force, for clients of llama.cpp.
+    pub(super) fn effective(&self) -> Value {
+        let mut all = json!(self.sampling);
+        all["seed"] = self.telling.seed.into();
+        all["n_predict"] = self.options.max_tokens.map_or(json!(-1), Value::from);
+        all["stop"] = json!(self.options.stop);
+        all["ignore_eos"] = self.options.ignore_eos.into();
+        all["stream"] = self.stream.into();
+        all
     }
 }
 
@@ -109,6 +133,7 @@ pub(super) fn submit(
                 constraint: settings.constraint.clone(),
                 logprobs,
                 reuse: settings.reuse,
+                slot: settings.slot,
                 events: events.clone(),
             });
         }

@@ -15,7 +15,7 @@ use super::{
     status::{SlotStatus, Status},
     together,
 };
-use crate::Engine;
+use crate::{Engine, Error};
 
 /// The engine and its slots.
 pub(super) struct Scheduler {
@@ -28,6 +28,8 @@ pub(super) struct Scheduler {
     taken: u64,
     /// Time that streams get before the next step of a prompt.
     owed: Duration,
+    /// The device has failed.
+    fault: Option<Error>,
 }
 
 /// What to do next.
@@ -50,14 +52,19 @@ impl Scheduler {
         status: Arc<Status>,
     ) -> Self {
         let slots = std::iter::repeat_with(Slot::default).take(slots).collect();
-        Self { engine, slots, checkpoints, queue, status, taken: 0, owed: Duration::ZERO }
+        let owed = Duration::ZERO;
+        Self { engine, slots, checkpoints, queue, status, taken: 0, owed, fault: None }
     }
 
-    /// Serves requests for ever.
-    pub(super) fn run(mut self) -> ! {
+    /// Serves requests until the device has failed, and returns how.
+    pub(super) fn run(mut self) -> Error {
         loop {
             self.release();
             self.admit();
+            if let Some(fault) = self.fault.take() {
+                self.slots.iter_mut().for_each(|slot| slot.fail(&fault));
+                return fault;
+            }
             match self.next() {
                 Some(Turn::Prompt(slot)) => self.prompt(slot),
                 Some(Turn::Tokens) => self.tokens(),
@@ -78,7 +85,7 @@ impl Scheduler {
     /// Puts waiting requests on free slots.
     fn admit(&mut self) {
         while self.slots.iter().any(Slot::is_free)
-            && let Some(job) = self.queue.pop()
+            && let Some(job) = self.queue.pop(|slot| self.slots[slot].is_free())
             && let Some(index) = self.choose(&job)
         {
             self.taken += 1;
@@ -91,8 +98,12 @@ impl Scheduler {
         }
     }
 
-    /// The free slot that holds the most of the prompt, or the one unused for the longest time.
+    /// The slot that is asked for, the free slot that holds the most of the prompt, or the one
+    /// unused for the longest time.
     fn choose(&self, job: &Job) -> Option<usize> {
+        if job.slot.is_some() {
+            return job.slot;
+        }
         let free = || (0..self.slots.len()).filter(|i| self.slots[*i].is_free());
         let reusable = |i: &usize| if job.reuse { self.slots[*i].reusable(&job.prompt) } else { 0 };
         let best = free().max_by_key(reusable)?;
@@ -147,7 +158,7 @@ impl Scheduler {
     }
 
     /// Publishes what has changed by a turn of `together` slots.
-    fn show(&self, work: Work, together: usize) {
+    fn show(&mut self, work: Work, together: usize) {
         let bytes = self.slots.iter().map(Slot::checkpoint_bytes).sum();
         let shown = self.slots.iter().map(|slot| SlotStatus {
             is_processing: !slot.is_free(),
@@ -155,13 +166,14 @@ impl Scheduler {
             held: slot.held().len(),
         });
         // A failure of the device stays; one of a request passes.
-        let fault = if work.failed { self.engine.gpu().finish().err() } else { None };
+        if work.failed {
+            self.fault = self.engine.gpu().finish().err();
+        }
         self.status.update(|now| {
             now.slots = shown.collect();
             now.count(work, together);
             now.checkpoint_bytes = bytes;
             now.memory = self.engine.memory();
-            now.fault = fault.map(|error| error.to_string()).or(now.fault.take());
         });
     }
 }

@@ -382,6 +382,7 @@ impl Run {
         let prompt_time = self.prompt_time.unwrap_or(elapsed);
         self.send(Event::Done(Summary {
             finish,
+            stopped_by: self.generation.stopped_by().map(str::to_owned),
             prompt: self.generation.prompt_len(),
             cached: self.cached,
             generated: self.generation.generated().len(),

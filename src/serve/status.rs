@@ -17,8 +17,8 @@ pub(super) struct Status(Mutex<Now>);
 #[derive(Clone, Debug, Default)]
 pub(super) struct Now {
     pub(super) slots: Vec<SlotStatus>,
-    /// Why the device can do no more.
-    pub(super) fault: Option<String>,
+    /// How often the device has failed.
+    pub(super) failures: u64,
     pub(super) memory: MemoryReport,
     pub(super) checkpoint_bytes: u64,
     counters: Counters,
@@ -68,6 +68,12 @@ impl Status {
 }
 
 impl Now {
+    /// The device has failed: nothing of the slots is left.
+    pub(super) fn fail(&mut self) {
+        self.failures += 1;
+        self.slots.iter_mut().for_each(|slot| *slot = SlotStatus::default());
+    }
+
     /// Counts a turn, of `busy` slots.
     pub(super) fn count(&mut self, work: Work, busy: usize) {
         let counters = &mut self.counters;
@@ -97,7 +103,7 @@ impl Now {
         let per_turn = if c.turns == 0 { 0.0 } else { c.busy as f64 / c.turns as f64 };
         let counter = "counter";
         let gauge = "gauge";
-        let rows: [(&str, &str, &str, f64); 14] = [
+        let rows: [(&str, &str, &str, f64); 15] = [
             (
                 "llamacpp:prompt_tokens_total",
                 counter,
@@ -148,6 +154,12 @@ impl Now {
                 gauge,
                 "Busy slots in a step of generation.",
                 per_turn,
+            ),
+            (
+                "engine:device_failures_total",
+                counter,
+                "How often the device was opened again.",
+                self.failures as f64,
             ),
             (
                 "engine:checkpoint_bytes",

@@ -16,10 +16,11 @@ use axum::{
     },
 };
 use futures_core::Stream;
+use serde_json::Value;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::{
-    answer::{Answer, Sent},
+    answer::{Answer, Sent, Shape},
     error::ApiError,
     http,
     queue::Event,
@@ -32,6 +33,7 @@ pub(super) type Events = UnboundedReceiver<(usize, Event)>;
 pub(super) struct Started {
     pub(super) events: Events,
     pub(super) answer: Answer,
+    pub(super) shape: Box<dyn Shape>,
     /// The answer is told as it comes.
     pub(super) stream: bool,
 }
@@ -41,11 +43,11 @@ pub(super) async fn respond(
     started: Started,
     ping: Option<Duration>,
 ) -> Result<Response, ApiError> {
-    let Started { events, answer, stream } = started;
+    let Started { events, answer, shape, stream } = started;
     if !stream {
-        return collect(events, answer).await;
+        return collect(events, answer, shape).await;
     }
-    let stream = Chunks { events, answer, ready: VecDeque::new(), end: false };
+    let stream = Chunks { events, answer, shape, ready: VecDeque::new(), end: false };
     let mut response = match ping {
         Some(ping) => Sse::new(stream)
             .keep_alive(KeepAlive::new().interval(ping).text("ping"))
@@ -58,13 +60,17 @@ pub(super) async fn respond(
     Ok(response)
 }
 
-async fn collect(mut events: Events, mut answer: Answer) -> Result<Response, ApiError> {
+async fn collect(
+    mut events: Events,
+    mut answer: Answer,
+    shape: Box<dyn Shape>,
+) -> Result<Response, ApiError> {
     while !answer.is_done() {
         let (choice, event) = events.recv().await.ok_or_else(gone)?;
         answer.take(choice, event)?;
     }
     tracing::info!("{}", answer.summary());
-    Ok(http::json(&answer.whole()))
+    Ok(http::json(&shape.whole(&answer)))
 }
 
 /// The engine's thread has ended.
@@ -76,6 +82,7 @@ fn gone() -> ApiError {
 struct Chunks {
     events: Events,
     answer: Answer,
+    shape: Box<dyn Shape>,
     ready: VecDeque<sse::Event>,
     /// Nothing comes after what is ready.
     end: bool,
@@ -83,30 +90,42 @@ struct Chunks {
 
 impl Chunks {
     fn take(&mut self, event: Option<(usize, Event)>) {
-        let sent = match event {
-            Some((choice, event)) => self.answer.take(choice, event),
+        let taken = match event {
+            Some((choice, event)) => self.answer.take(choice, event).map(|all| (choice, all)),
             None => Err(gone()),
         };
-        match sent {
-            Ok(sent) => {
-                self.ready.extend(sent.into_iter().map(|sent| match sent {
-                    Sent::Chunk(chunk) => sse::Event::default().data(chunk.to_string()),
-                    Sent::Comment(text) => sse::Event::default().comment(text),
-                }));
+        match taken {
+            Ok((choice, updates)) => {
+                for update in updates {
+                    let sent = self.shape.stream(&self.answer, choice, &update);
+                    self.ready.extend(sent.into_iter().map(event_of));
+                }
                 if self.answer.is_done() {
                     tracing::info!("{}", self.answer.summary());
-                    self.ready.push_back(sse::Event::default().data("[DONE]"));
+                    self.ready.extend(self.shape.end().map(|end| sse::Event::default().data(end)));
                     self.end = true;
                 }
             }
             Err(error) => {
-                self.ready.push_back(sse::Event::default().data(error.body().to_string()));
+                self.ready.push_back(event_of(self.shape.error(&error)));
                 self.end = true;
             }
         }
         if self.end {
             self.events.close();
         }
+    }
+}
+
+fn event_of(sent: Sent) -> sse::Event {
+    let event = sse::Event::default();
+    match sent {
+        Sent::Data(data) => event.data(data.to_string()),
+        Sent::Event(data) => {
+            let name = data.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+            event.event(name).data(data.to_string())
+        }
+        Sent::Comment(text) => event.comment(text),
     }
 }
 

@@ -46,6 +46,12 @@ impl StopMatcher {
         StopStep { text, stopped }
     }
 
+    /// The stop string that was completed.
+    pub fn stopped_by(&self) -> Option<&str> {
+        let found = self.stops.iter().filter(|stop| self.held.starts_with(stop.as_str()));
+        found.map(String::as_str).max_by_key(|stop| stop.len()).filter(|_| self.stopped)
+    }
+
     /// Ends the text: what was held back turned out to be plain text.
     pub fn finish(&mut self) -> String {
         let held = std::mem::take(&mut self.held);

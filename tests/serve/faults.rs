@@ -73,7 +73,8 @@ fn fields_are_named(connection: &mut Connection) {
         "dry_multiplier": [0.5],
         "xtc_probability": [0.5],
         "samplers": [["top_k"]],
-        "id_slot": [0],
+        "id_slot": [1, -2, "x"],
+        "n_probs": [21, -1, "x"],
         "suffix": ["x"],
         "echo": [true],
         "best_of": [2],
@@ -115,6 +116,24 @@ fn fields_are_named(connection: &mut Connection) {
         refused(connection, TEXT, &json!({"prompt": prompt}), "prompt");
     }
     refused(connection, TEXT, &json!({"prompt": "x", "logprobs": 21}), "logprobs");
+    for (field, value) in [
+        ("input", json!(1)),
+        ("input", json!([{"type": "image"}])),
+        ("input", json!([{"role": "user", "content": [{"type": "input_image"}]}])),
+        ("previous_response_id", json!("resp_1")),
+        ("background", json!(true)),
+        ("max_output_tokens", json!(-1)),
+        ("tools", json!([{"type": "web_search"}])),
+        ("reasoning", json!(1)),
+    ] {
+        let mut body = json!({"input": "Hi"});
+        body[field] = value;
+        refused(connection, "/v1/responses", &body, field);
+    }
+    refused(connection, "/v1/responses", &json!({}), "input");
+    for prompt in [json!({}), json!([1.5]), json!([[1]]), json!("")] {
+        refused(connection, "/completion", &json!({"prompt": prompt}), "prompt");
+    }
     refused(connection, "/tokenize", &json!({"content": 1}), "content");
     refused(connection, "/detokenize", &json!({"tokens": ["x"]}), "tokens[0]");
     refused(connection, "/detokenize", &json!({"tokens": [4096]}), "tokens");
@@ -190,7 +209,7 @@ fn routes_and_media_types(connection: &mut Connection) {
         response.status
     };
     assert_eq!(status("GET", "/nowhere", &[], b""), 404);
-    assert_eq!(status("POST", "/v1/embeddings", &[json], b"{}"), 404);
+    assert_eq!(status("POST", "/v1/embeddings", &[json], b"{}"), 501);
     assert_eq!(status("GET", CHAT, &[], b""), 405);
     assert_eq!(status("OPTIONS", CHAT, &["Origin: http://example.org"], b""), 405);
     assert_eq!(status("POST", CHAT, &["Content-Type: text/plain"], b"{}"), 415);

@@ -2,7 +2,10 @@
 
 mod answers;
 mod client;
+mod clients;
+mod dialects;
 mod faults;
 mod forms;
 mod load;
+mod page;
 mod reuse;

@@ -76,7 +76,7 @@ async fn schemas_and_tools(client: &Client<OpenAIConfig>) -> Result<()> {
     check(answer.choices[0].message.content.as_deref().unwrap_or_default());
     let tool = json!({"type": "function", "function": {"name": "f", "parameters": schema}});
     let fields = json!({"tools": [tool], "tool_choice": "required", "parallel_tool_calls": false,
-        "max_completion_tokens": 100});
+        "max_completion_tokens": 400});
     let answer = client.chat().create(request(fields)).await?;
     assert_eq!(answer.choices[0].finish_reason, Some(FinishReason::ToolCalls));
     let calls = serde_json::to_value(&answer.choices[0].message.tool_calls)?;
@@ -114,7 +114,7 @@ async fn errors(client: &Client<OpenAIConfig>) {
 }
 
 async fn parallel(client: &Client<OpenAIConfig>, expected: &str) -> Result<()> {
-    let asks = (0..8).map(|_| client.chat().create(request(json!({}))));
+    let asks = (0..8).map(async |_| client.chat().create(request(json!({}))).await);
     for answer in futures::future::join_all(asks).await {
         assert_eq!(answer?.choices[0].message.content.as_deref(), Some(expected));
     }

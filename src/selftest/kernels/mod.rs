@@ -87,10 +87,13 @@ mod tests {
             }
         }
         let used = lab.gpu.kernel_names();
-        let matrices = lab.gpu.caps().matrices.is_some();
-        let of_matrices = ["f16_rows", "coop_product"];
-        let shaders = listed().iter().map(|variant| variant.shader());
-        for shader in shaders.filter(|shader| matrices || !of_matrices.contains(shader)) {
+        let caps = lab.gpu.caps();
+        let can_run = |shader: &&str| match *shader {
+            "f16_rows" | "coop_product" => caps.matrices.is_some(),
+            "quantise" => caps.int_dot,
+            _ => true,
+        };
+        for shader in listed().iter().map(|variant| variant.shader()).filter(can_run) {
             assert!(used.iter().any(|name| name.split(' ').next() == Some(shader)), "{shader}");
         }
     }

@@ -11,7 +11,7 @@ use crate::{
 
 /// Counters on the device; any number of layers and recordings may share them.
 #[derive(Clone, Debug)]
-pub struct HostRows(Buf);
+pub struct HostRows(pub(crate) Buf);
 
 /// Rows of host memory that queries have attended to, summed over layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
@@ -67,7 +67,7 @@ impl HostRows {
 ///
 /// # Errors
 /// Shapes that do not fit.
-pub(super) fn record(
+pub(crate) fn record(
     rec: &mut Recorder,
     step: KvStep<'_>,
     (selection, shape): (&Selection, IndexShape),

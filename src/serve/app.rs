@@ -16,7 +16,8 @@ use axum::{
 use serde_json::Value;
 
 use super::{
-    chat, completion, error::ApiError, info, native, page, queue::Queue, responses, status::Status,
+    chat, completion, error::ApiError, host, info, native, page, queue::Queue, responses,
+    status::Status,
 };
 use crate::{
     generate::GenerateOptions,
@@ -28,6 +29,8 @@ use crate::{
 pub(super) struct App {
     /// Empty: everybody may ask.
     pub(super) keys: Vec<String>,
+    /// For this machine alone, without a key.
+    pub(super) local: bool,
     pub(super) slots: usize,
     pub(super) queue: Arc<Queue>,
     pub(super) status: Arc<Status>,
@@ -116,6 +119,7 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .merge(page::routes())
         .method_not_allowed_fallback(wrong_method)
         .merge(guarded)
+        .layer(middleware::from_fn_with_state(app.clone(), host::check))
         .with_state(app)
 }
 

@@ -20,6 +20,7 @@ mod completion;
 mod error;
 mod fields;
 mod format;
+mod host;
 mod http;
 mod info;
 mod logprobs;
@@ -114,7 +115,9 @@ pub fn serve(
     let network = |error| Error::io("the HTTP server", error);
     let queue = Arc::new(Queue::new(options.queue.max(options.slots)));
     let status = Arc::new(Status::new(options.slots));
+    let local = listener.local_addr().map_err(network)?.ip().is_loopback();
     let app = Arc::new(App {
+        local: local && options.api_keys.is_empty(),
         keys: options.api_keys,
         slots: options.slots,
         queue: queue.clone(),

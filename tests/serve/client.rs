@@ -124,8 +124,12 @@ pub(crate) struct Response {
 impl Connection {
     /// Sends a request and does not wait.
     pub(crate) fn write(&mut self, method: &str, path: &str, headers: &[&str], body: &[u8]) {
-        let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
-        if !headers.iter().any(|header| header.starts_with("Transfer-Encoding")) {
+        let mut head = format!("{method} {path} HTTP/1.1\r\n");
+        let given = |name| headers.iter().any(|header| header.starts_with(name));
+        if !given("Host") {
+            head += "Host: localhost\r\n";
+        }
+        if !given("Transfer-Encoding") {
             head += &format!("Content-Length: {}\r\n", body.len());
         }
         headers.iter().for_each(|header| head += &format!("{header}\r\n"));

@@ -214,6 +214,10 @@ fn routes_and_media_types(connection: &mut Connection) {
     assert_eq!(status("OPTIONS", CHAT, &["Origin: http://example.org"], b""), 405);
     assert_eq!(status("POST", CHAT, &["Content-Type: text/plain"], b"{}"), 415);
     assert_eq!(status("POST", CHAT, &[], b"{}"), 415);
+    // The name of somebody who lets it point here, so that a browser shows him the answers.
+    for path in ["/v1/models", "/health", "/"] {
+        assert_eq!(status("GET", path, &["Host: rebound.example"], b""), 403);
+    }
 }
 
 fn prompts_longer_than_the_context(connection: &mut Connection) {
@@ -280,7 +284,8 @@ fn every_route_but_health_wants_a_key() {
         }
     }
     for key in ["Authorization: Bearer first", "authorization: bearer second", "x-api-key: first"] {
-        assert_eq!(connection.send("POST", TEXT, &[json, key], body.as_bytes()).status, 200);
+        let named = [json, key, "Host: minipc.example"];
+        assert_eq!(connection.send("POST", TEXT, &named, body.as_bytes()).status, 200);
     }
     assert_eq!(connection.send("GET", "/health", &[], b"").status, 200);
     // What the template says about messages is told to the client.

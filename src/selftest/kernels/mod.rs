@@ -91,8 +91,7 @@ mod tests {
         let counts = |shader: &&str| match *shader {
             "f16_rows" | "coop_product" => caps.matrices.is_some(),
             "quantise" => caps.int_dot,
-            // Counts for statistics; no token depends on it.
-            "host_rows" => false,
+            "host_rows" => caps.host_buffers,
             _ => true,
         };
         let wanted = listed().iter().map(|variant| variant.shader()).filter(counts);

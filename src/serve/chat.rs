@@ -77,7 +77,7 @@ pub(super) fn begin(
     let logprobs = logprobs(&mut fields)?;
     let thinking = splits_reasoning(&mut fields)?;
     let tools = Tools::read(&mut fields)?;
-    let grammar = tools.grammar(format::read(&mut fields)?)?;
+    let grammar = tools.grammar(format::read(&mut fields)?, template(model)?.call_form())?;
     let conversation = Conversation::read(app, &mut fields, tools.offered.clone())?;
     let text = conversation.render(template(model)?)?;
     let prompt = model.tokenizer.encode(&text, TOKENS)?;

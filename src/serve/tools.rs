@@ -7,7 +7,7 @@ use super::{
     fields::Fields,
     format::{Asked, asked},
 };
-use crate::text::Grammar;
+use crate::text::{CallForm, Grammar};
 
 /// The tools of a request.
 pub(super) struct Tools {
@@ -62,20 +62,25 @@ impl Tools {
         !self.several
     }
 
-    /// What the answer is held to: a forced call, or `format` where calls stay possible.
-    pub(super) fn grammar(&self, format: Option<Asked>) -> Result<Option<Asked>, ApiError> {
+    /// What the answer is held to: a forced call in `form`, or `format` where calls stay possible.
+    pub(super) fn grammar(
+        &self,
+        format: Option<Asked>,
+        form: CallForm,
+    ) -> Result<Option<Asked>, ApiError> {
         let Some(tools) = &self.offered else { return Ok(format) };
         let name = match &self.choice {
             // Nothing to choose from is no fault: clients send it all the same.
             Choice::Free => {
                 let Some((field, grammar)) = format else { return Ok(None) };
-                let calls = Grammar::calls(tools, None, self.several);
+                let calls = Grammar::calls(tools, None, self.several, form);
                 let either = calls.and_then(|calls| grammar.or(calls));
                 return asked(&field, either).map(Some);
             }
             Choice::Any => None,
             Choice::Named(name) => Some(name.as_str()),
         };
-        asked("tool_choice", Grammar::calls(tools, name, self.several && name.is_none())).map(Some)
+        let several = self.several && name.is_none();
+        asked("tool_choice", Grammar::calls(tools, name, several, form)).map(Some)
     }
 }

@@ -190,7 +190,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::text::{ReplyOptions, ReplyParser, ReplyPart, VocabSource};
+    use crate::text::{CallForm, ReplyOptions, ReplyParser, ReplyPart, VocabSource};
 
     fn tokenizer() -> Tokenizer {
         let gguf = crate::demo::open().unwrap();
@@ -267,8 +267,11 @@ mod tests {
             {"type": "function", "function": {"name": "g", "parameters": {"type": "object",
                 "properties": {}, "additionalProperties": false}}},
         ]);
-        for (name, expected) in [(Some("f"), "f"), (Some("g"), "g"), (None, "fg")] {
-            let grammar = Grammar::calls(&tools, name, false).unwrap();
+        let names = [(Some("f"), "f"), (Some("g"), "g"), (None, "fg")];
+        let forms = [CallForm::Json, CallForm::Tags];
+        for ((name, expected), form) in names.into_iter().flat_map(|n| forms.map(|form| (n, form)))
+        {
+            let grammar = Grammar::calls(&tools, name, false, form).unwrap();
             let mut constraint = constraints.compile(&grammar, Thinking::Never).unwrap();
             let text = walk(&tokenizer, &mut constraint, || 3);
             let options = ReplyOptions { tools: Some(tools.clone()), ..Default::default() };
@@ -279,7 +282,68 @@ mod tests {
             assert!(expected.contains(&call.name));
             assert_eq!(call.arguments, if call.name == "f" { "{\"n\":7}" } else { "{}" });
         }
-        assert!(Grammar::calls(&tools, Some("h"), true).is_err());
+        assert!(Grammar::calls(&tools, Some("h"), true, CallForm::Json).is_err());
+    }
+
+    /// Text as it is, in the tags that the model has learnt; JSON for what is no text.
+    #[test]
+    fn calls_in_tags_hold_text_choices_and_json() {
+        let tokenizer = tokenizer();
+        let constraints = Constraints::new(&tokenizer).unwrap();
+        let parameters = json!({"type": "object", "required": ["path", "mode", "sizes"], "properties": {
+            "path": {"type": "string", "description": "a file"},
+            "mode": {"type": "string", "enum": ["read", "write"]},
+            "deep": {"type": "boolean"},
+            "sizes": {"type": "array", "items": {"$ref": "#/$defs/size"}, "minItems": 1},
+        }, "$defs": {"size": {"type": "integer", "minimum": 0, "maximum": 99}}});
+        let tools =
+            json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
+        let grammar = Grammar::calls(&tools, None, false, CallForm::Tags).unwrap();
+        let call = |path: &str, mode: &str, rest: &str| {
+            format!(
+                "<tool_call>\n<function=f>\n<parameter=path>\n{path}\n</parameter>\n\
+                 <parameter=mode>\n{mode}\n</parameter>\n{rest}</function>\n</tool_call>"
+            )
+        };
+        let sizes = "<parameter=sizes>\n[1, 2]\n</parameter>\n";
+        let deep = format!("<parameter=deep>\ntrue\n</parameter>\n{sizes}");
+        let options = EncodeOptions { add_special: false, parse_special: true };
+        let takes = |text: &str| {
+            let mut constraint = constraints.compile(&grammar, Thinking::Never).unwrap();
+            let ids = tokenizer.encode(text, options).unwrap();
+            ids.iter().all(|id| {
+                let allowed = constraint.allows(*id).unwrap();
+                constraint.accept(*id);
+                allowed
+            })
+        };
+        for text in [
+            call("a \"b\"\n</div>\n", "read", sizes),
+            call("", "write", &deep),
+            call("a <parameter=b>", "read", sizes),
+        ] {
+            assert!(takes(&text), "{text}");
+        }
+        for text in [
+            call("a", "append", sizes),
+            call("a", "read", ""),
+            call("a", "read", "<parameter=sizes>\n[100]\n</parameter>\n"),
+            call("a</parameter>b", "read", sizes),
+            call("<parameter=b>", "read", sizes),
+            call("a\n<parameter=mode>\nread", "read", sizes),
+        ] {
+            assert!(!takes(&text), "{text}");
+        }
+        // What tags cannot hold is called in JSON.
+        let pattern =
+            json!({"type": "object", "properties": {"s": {"type": "string", "pattern": "a+"}}});
+        for parameters in [pattern, json!({"type": "object"}), Value::Null] {
+            let tools =
+                json!([{"type": "function", "function": {"name": "f", "parameters": parameters}}]);
+            let [tags, json] = [CallForm::Tags, CallForm::Json]
+                .map(|form| Grammar::calls(&tools, None, false, form).unwrap());
+            assert_eq!(tags, json);
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
+use super::call_grammar::{self, CallForm};
 use crate::{Error, Result};
 
 /// Blanks where JSON allows them: a small model would fill pages with them otherwise.
@@ -25,45 +26,14 @@ impl Grammar {
         Ok(Self { rules: format!("answer: %json {}\n", guided(schema)?), whole: false })
     }
 
-    /// One call of a function of `tools` (a list as in OpenAI's API), or several, in the JSON form
-    /// that [`super::ReplyParser`] reads. With a `name`, of that function.
+    /// One call of a function of `tools` (a list as in OpenAI's API), or several, in a form that
+    /// [`super::ReplyParser`] reads: `form`, but JSON for parameters that tags cannot hold. With a
+    /// `name`, of that function.
     ///
     /// # Errors
     /// [`Error::Usage`] if no function has that name or its parameters are no schema.
-    pub fn calls(tools: &Value, name: Option<&str>, several: bool) -> Result<Self> {
-        let functions = tools.as_array().into_iter().flatten().filter_map(|t| t.get("function"));
-        let named = |function: &&Value| match name {
-            Some(name) => function["name"] == name,
-            None => true,
-        };
-        let call = |function: &Value| {
-            let any = json!({"type": "object"});
-            let parameters = function.get("parameters").filter(|p| !p.is_null()).unwrap_or(&any);
-            json!({
-                "type": "object",
-                "properties": {"name": {"const": function["name"]}, "arguments": parameters},
-                "required": ["name", "arguments"],
-                "additionalProperties": false,
-            })
-        };
-        let calls: Vec<Value> = functions.filter(named).map(call).collect();
-        if calls.is_empty() {
-            let name = name.unwrap_or_default();
-            return Err(Error::Usage(format!("there is no function {name:?} among the tools")));
-        }
-        // References in parameters mean the parameters: each is a grammar of its own.
-        let mut rules =
-            String::from(if several { "answer: call (\"\\n\" call)*\n" } else { "answer: call\n" });
-        let of = |i| format!("call_{i}");
-        let all: Vec<_> = (0..calls.len()).map(of).collect();
-        rules += &format!(
-            "call: \"<tool_call>\\n\" function \"\\n</tool_call>\"\nfunction: {}\n",
-            all.join(" | ")
-        );
-        for (i, call) in calls.iter().enumerate() {
-            rules += &format!("{}: %json {}\n", of(i), guided(&lifted(call))?);
-        }
-        Ok(Self { rules, whole: false })
+    pub fn calls(tools: &Value, name: Option<&str>, several: bool, form: CallForm) -> Result<Self> {
+        Ok(Self { rules: call_grammar::rules(tools, name, several, form)?, whole: false })
     }
 
     /// A grammar of a client in the Lark dialect of `llguidance`.
@@ -105,7 +75,7 @@ impl Grammar {
 }
 
 /// `schema` with the settings of the compiler.
-fn guided(schema: &Value) -> Result<Value> {
+pub(super) fn guided(schema: &Value) -> Result<Value> {
     let mut schema = match schema {
         Value::Object(schema) => schema.clone(),
         Value::Bool(true) => Map::new(),
@@ -116,17 +86,4 @@ fn guided(schema: &Value) -> Result<Value> {
     let settings = json!({"whitespace_pattern": BLANKS, "coerce_one_of": true});
     schema.insert("x-guidance".into(), settings);
     Ok(schema.into())
-}
-
-/// Definitions of a function's parameters at the top of its call, where references look for them.
-fn lifted(call: &Value) -> Value {
-    let mut call = call.clone();
-    for key in ["$defs", "definitions"] {
-        if let Some(definitions) =
-            call.pointer_mut("/properties/arguments").and_then(|a| a.as_object_mut()?.remove(key))
-        {
-            call[key] = definitions;
-        }
-    }
-    call
 }

@@ -2,6 +2,7 @@
 //! grammar.
 
 mod alphabet;
+mod call_grammar;
 mod constraint;
 mod grammar;
 mod jinja;
@@ -19,6 +20,7 @@ mod tokenizer;
 mod tool_call;
 mod vocab;
 
+pub use call_grammar::CallForm;
 pub use constraint::{Constraint, Constraints, Thinking};
 pub use grammar::Grammar;
 pub use message::{Content, FunctionCall, Message, ToolCall};

@@ -6,7 +6,7 @@ use minijinja::{Environment, ErrorKind, Value};
 
 use super::jinja::{self, Raised};
 use super::message::{self, Message};
-use super::{SpecialToken, Tokenizer, VocabSource, python};
+use super::{CallForm, SpecialToken, Tokenizer, VocabSource, python};
 use crate::{Error, Result};
 
 /// Work one rendering may do: about one instruction or 64 bytes made each, so this bounds time and
@@ -103,6 +103,11 @@ impl ChatTemplate {
     /// The Jinja source.
     pub fn source(&self) -> &str {
         &self.source
+    }
+
+    /// How it has the model write calls of tools.
+    pub fn call_form(&self) -> CallForm {
+        if self.source.contains("<function=") { CallForm::Tags } else { CallForm::Json }
     }
 
     /// The built-in ChatML template.

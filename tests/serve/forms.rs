@@ -44,6 +44,9 @@ fn answers_take_the_form_asked_for() {
     schemas(&server);
     grammars(&server);
     forced_calls(&server);
+    // A template that shows the model calls in tags.
+    let template = "{{ messages[0].content }}{# <function=name> #}";
+    forced_calls(&Server::start(&["--chat-template", template]));
     after_thinking(&server);
 }
 

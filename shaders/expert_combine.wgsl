@@ -1,5 +1,5 @@
 // y[first + t][o] += sum_s weights[first + t][s] * d[t][s][o] (spec/architectures.md 1.5). Reads
-// 4 k bytes a value, 2 k operations.
+// 4 k bytes a value, 2 k operations. With `shared`, gates[t] * shared_out[t][o] comes to the sum.
 
 #import shared/grid
 
@@ -13,6 +13,10 @@ struct Params {
 @group(0) @binding(0) var<storage, read> d: array<f32>;         // [n][k][width]
 @group(0) @binding(1) var<storage, read> weights: array<f32>;   // [token][k]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [token][width]
+#if shared
+@group(0) @binding(3) var<storage, read> gates: array<f32>;        // [token]
+@group(0) @binding(4) var<storage, read> shared_out: array<f32>;   // [token][width]
+#endif
 @group(1) @binding(0) var<uniform> p: Params;
 
 const WG: u32 = 64u;
@@ -30,5 +34,9 @@ fn main(
     for (var s = 0u; s < p.k; s++) {
         sum += weights[(p.first + t) * p.k + s] * d[(t * p.k + s) * p.width + i % p.width];
     }
-    y[p.first * p.width + i] += sum;
+    let at = p.first * p.width + i;
+#if shared
+    sum += gates[p.first + t] * shared_out[at];
+#endif
+    y[at] += sum;
 }

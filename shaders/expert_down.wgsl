@@ -9,6 +9,10 @@
 
 @group(0) @binding(3) var<storage, read> ids: array<u32>;        // [token][slot] experts
 @group(0) @binding(4) var<storage, read> weights: array<f32>;    // [token][slot]
+#if shared
+@group(0) @binding(5) var<storage, read> gates: array<f32>;        // [token]
+@group(0) @binding(6) var<storage, read> shared_out: array<f32>;   // [token][n_out]
+#endif
 
 const WG: u32 = 64u;
 const N: u32 = 1u;
@@ -73,6 +77,10 @@ fn main(
     if local < ROWS && row < p.n_out {
         var sum = 0.0;
         for (var s = 0u; s < slots; s++) { sum += weights[first + s] * totals[s * ROWS + local]; }
-        y[(p.first / slots + t) * p.n_out + row] += sum;
+        let token = p.first / slots + t;
+#if shared
+        sum += gates[token] * shared_out[token * p.n_out + row];
+#endif
+        y[token * p.n_out + row] += sum;
     }
 }

@@ -2,9 +2,6 @@
 // spec/architectures.md 1.1. One workgroup a row; reads x twice (the second time from cache),
 // writes y once: 8 bytes and about 4 operations an element. Decoding has one row and waits for
 // loads: those of four values are under way together. With `whole` y is written as whole numbers besides.
-//
-// Rows are `width` values, `stride_x` and `stride_y` apart, so that heads inside wider rows can be
-// normed in place of a copy: row r = (token t, head h), t = r / heads.
 
 #import shared/grid
 #import shared/reduce
@@ -15,18 +12,12 @@
 struct Params {
     rows: u32,
     width: u32,
-    heads: u32,      // rows a token
-    x_token: u32,    // values from one token to the next in x
-    x_head: u32,     // values from one head to the next in x
-    y_token: u32,
-    y_head: u32,
-    gamma_head: u32, // values from one head's gamma to the next, 0 where they share it
     eps: f32,
 }
 
-@group(0) @binding(0) var<storage, read> x: array<f32>;            // [token][head][width], strided
-@group(0) @binding(1) var<storage, read> gamma: array<f32>;        // [heads or 1][width]
-@group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [token][head][width], strided
+@group(0) @binding(0) var<storage, read> x: array<f32>;            // [rows][width]
+@group(0) @binding(1) var<storage, read> gamma: array<f32>;        // [width]
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;      // [rows][width]
 #if whole
 @group(0) @binding(3) var<storage, read_write> whole: array<u32>;     // y as whole numbers
 #endif
@@ -40,15 +31,13 @@ fn main(
 ) {
     let row = flat_workgroup(id, groups);
     if row >= p.rows { return; }
-    let source = row / p.heads * p.x_token + row % p.heads * p.x_head;
-    let out = row / p.heads * p.y_token + row % p.heads * p.y_head;
-    let factor = row % p.heads * p.gamma_head;
+    let start = row * p.width;
     var squares = 0.0;
     let last = p.width - 1u;
     for (var i = 4u * lane.local; i < p.width; i += 4u * WG) {
         for (var k = 0u; k < 4u; k++) {
             let at = i + k;
-            let v = x[source + min(at, last)];
+            let v = x[start + min(at, last)];
             squares += select(0.0, v * v, at < p.width);
         }
     }
@@ -58,13 +47,13 @@ fn main(
         var normed: vec4<f32>;
         for (var k = 0u; k < 4u; k++) {
             let at = min(i + k, last);
-            normed[k] = x[source + at] * scale * gamma[factor + at];
+            normed[k] = x[start + at] * scale * gamma[at];
         }
         for (var k = 0u; k < 4u; k++) {
-            if i + k < p.width { y[out + i + k] = normed[k]; }
+            if i + k < p.width { y[start + i + k] = normed[k]; }
         }
 #if whole
-        quantise(lane.local, (out + i) / 4u, normed, i < p.width);
+        quantise(lane.local, (start + i) / 4u, normed, i < p.width);
 #endif
     }
 }

@@ -3,9 +3,13 @@
 // spec/architectures.md 1.5. One workgroup a token. Every expert counts the experts that come
 // before it in the order: that is its slot, so nothing is sorted and every slot is filled exactly
 // once, whatever the logits hold. 4 bytes and E comparisons an expert, from workgroup memory.
+// With `shared` one more logit than experts is the shared expert's gate (item 5).
 
 #import shared/grid
 #import shared/reduce
+#if shared
+#import shared/activation
+#endif
 
 const QUADS: u32 = $QUADS;    // a quarter of the experts, rounded up
 const SLOTS: u32 = $SLOTS;    // k
@@ -13,13 +17,16 @@ const SLOTS: u32 = $SLOTS;    // k
 struct Params {
     n: u32,
     experts: u32,
-    k: u32,
+    stride: u32,    // logits a token
     scale: f32,
 }
 
-@group(0) @binding(0) var<storage, read> logits: array<f32>;            // [n][experts]
+@group(0) @binding(0) var<storage, read> logits: array<f32>;            // [n][stride]
 @group(0) @binding(1) var<storage, read_write> ids: array<u32>;         // [n][k]
 @group(0) @binding(2) var<storage, read_write> weights: array<f32>;     // [n][k]
+#if shared
+@group(0) @binding(3) var<storage, read_write> gates: array<f32>;       // [n]
+#endif
 @group(1) @binding(0) var<uniform> p: Params;
 
 var<workgroup> keys: array<vec4<u32>, QUADS>;
@@ -35,7 +42,7 @@ fn sort_key(bits: u32) -> u32 {
 
 fn key_at(token: u32, expert: u32) -> u32 {
     if expert >= p.experts { return 0u; }
-    return sort_key(bitcast<u32>(logits[token * p.experts + expert]));
+    return sort_key(bitcast<u32>(logits[token * p.stride + expert]));
 }
 
 fn slot_of(expert: u32) -> u32 {
@@ -74,19 +81,22 @@ fn main(
         let slot = slot_of(expert);
         if slot < SLOTS {
             ids[token * SLOTS + slot] = expert;
-            chosen[slot] = logits[token * p.experts + expert];
+            chosen[slot] = logits[token * p.stride + expert];
         }
     }
     workgroupBarrier();
     let best = chosen[0];
     var sum = 0.0;
     for (var expert = lane.local; expert < p.experts; expert += WG) {
-        sum += exp_or_nan(logits[token * p.experts + expert] - best);
+        sum += exp_or_nan(logits[token * p.stride + expert] - best);
     }
     let all = workgroup_sum(sum, lane);
     var picked = 0.0;
     for (var slot = 0u; slot < SLOTS; slot++) { picked += exp_or_nan(chosen[slot] - best); }
     let share = p.scale / (all * max(picked / all, 6.103515625e-5));
+#if shared
+    if lane.local == 0u { gates[token] = sigmoid(logits[token * p.stride + p.experts]); }
+#endif
     for (var slot = lane.local; slot < SLOTS; slot += WG) {
         weights[token * SLOTS + slot] = exp(chosen[slot] - best) * share;
     }

@@ -7,7 +7,7 @@ mod synthetic;
 use std::{env, fs, ops::ControlFlow, process};
 
 use common::{
-    devices::{as_it_is, load},
+    devices::{as_it_is, int_dot, load},
     edited::Temporary,
     forward64::Model,
 };
@@ -52,10 +52,9 @@ fn every_format_gives_logits_of_sane_size() {
     }
 }
 
-/// Rows that a K-quant does not fit are among them.
-#[test]
-fn streams_are_a_model_too() {
-    let streams = Streams {
+/// The streams of a small model.
+fn streams() -> Streams {
+    Streams {
         low_rank: 96,
         index_dim: 64,
         budget: 8,
@@ -63,7 +62,13 @@ fn streams_are_a_model_too() {
         ngram_width: 32,
         ngram_rows: 50,
         ..Streams::default()
-    };
+    }
+}
+
+/// Rows that a K-quant does not fit are among them.
+#[test]
+fn streams_are_a_model_too() {
+    let streams = streams();
     for ty in [BlockType::Q8_0, BlockType::Q4K] {
         let file = Temporary::new();
         let geometry = Geometry { ty, streams: Some(streams), ..SMALL };
@@ -77,6 +82,27 @@ fn streams_are_a_model_too() {
         let size = (squares / logits.len() as f32).sqrt();
         // Half of the mean of four normed streams.
         assert!((0.1..1.0).contains(&size), "{ty}: logits of size {size}");
+    }
+}
+
+/// Every input of a product by whole numbers has been made one: in steps of few tokens they give
+/// what floats give in a step of many.
+#[test]
+fn whole_numbers_say_what_floats_say() {
+    let file = Temporary::new();
+    let geometry = Geometry { ty: BlockType::Q8_0, streams: Some(streams()), ..SMALL };
+    geometry.write(file.path()).expect("can be written");
+    let mut engine = load(file.path(), int_dot(), KvType::F32, 16);
+    let ids: Vec<u32> = (0..9).collect();
+    let [many, few] = [16, 1].map(|step| {
+        let mut seq = engine.new_sequence().unwrap();
+        for ids in ids.chunks(step) {
+            engine.prefill(&mut seq, ids, &mut |_| ControlFlow::Continue(())).unwrap();
+        }
+        engine.logits(&seq).unwrap()
+    });
+    for (many, few) in many.iter().zip(&few) {
+        assert!((many - few).abs() < 5e-3, "{many} {few}");
     }
 }
 

@@ -97,7 +97,7 @@ impl Compiler {
             let device =
                 instance.create_device(gpu, &create, None).map_err(|e| vulkan("no device", e))?;
             let info = ash::khr::pipeline_executable_properties::Device::new(&instance, &device);
-            let params = set_layout(&device, 1, vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC)
+            let params = set_layout(&device, &[0], vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC)
                 .map_err(|e| vulkan("no layout", e))?;
             Ok(Self { device, info, params, _entry: entry, name })
         }
@@ -109,15 +109,15 @@ impl Compiler {
     /// A sentence with what naga or the driver says.
     pub(crate) fn compile(&self, shader: &Shader) -> Result<Compiled, String> {
         let spirv = spirv(&shader.module)?;
+        let bindings: Vec<u32> = shader.bindings.iter().map(|(binding, _)| *binding).collect();
         // SAFETY: as in `open`; the SPIR-V comes from a validated module, and the layout has the
         // bindings that the module was found to use.
-        unsafe { self.pipeline(&spirv, shader.bindings.len() as u32) }
-            .map_err(|e| format!("RADV: {e}"))
+        unsafe { self.pipeline(&spirv, &bindings) }.map_err(|e| format!("RADV: {e}"))
     }
 
     /// # Safety
     /// `spirv` is valid and uses `bindings` storage buffers in set 0 and the uniform of set 1.
-    unsafe fn pipeline(&self, spirv: &[u32], bindings: u32) -> ash::prelude::VkResult<Compiled> {
+    unsafe fn pipeline(&self, spirv: &[u32], bindings: &[u32]) -> ash::prelude::VkResult<Compiled> {
         // SAFETY: by the contract of this function; what is created is destroyed after its use.
         unsafe {
             let Self { device, info, .. } = self;
@@ -219,13 +219,13 @@ unsafe fn find(
 /// `device` is alive.
 unsafe fn set_layout(
     device: &ash::Device,
-    count: u32,
+    bindings: &[u32],
     ty: vk::DescriptorType,
 ) -> ash::prelude::VkResult<vk::DescriptorSetLayout> {
-    let bindings: Vec<_> = (0..count)
+    let bindings: Vec<_> = (bindings.iter())
         .map(|binding| {
             vk::DescriptorSetLayoutBinding::default()
-                .binding(binding)
+                .binding(*binding)
                 .descriptor_type(ty)
                 .descriptor_count(1)
                 .stage_flags(vk::ShaderStageFlags::COMPUTE)

@@ -15,7 +15,8 @@ use std::{collections::hash_map::Entry, sync::Arc};
 pub struct Kernel {
     pub(super) pipeline: wgpu::ComputePipeline,
     pub(super) layout: wgpu::BindGroupLayout,
-    pub(super) bindings: usize,
+    /// Numbers of the bindings in group 0, rising.
+    pub(super) bindings: Vec<u32>,
     pub(super) name: String,
 }
 
@@ -58,9 +59,8 @@ impl Gpu {
         let entries: Vec<_> = shader
             .bindings
             .iter()
-            .enumerate()
-            .map(|(i, access)| wgpu::BindGroupLayoutEntry {
-                binding: i as u32,
+            .map(|(binding, access)| wgpu::BindGroupLayoutEntry {
+                binding: *binding,
                 visibility: wgpu::ShaderStages::COMPUTE,
                 ty: wgpu::BindingType::Buffer {
                     ty: wgpu::BufferBindingType::Storage { read_only: *access == Access::Read },
@@ -111,6 +111,7 @@ impl Gpu {
         });
         self.check()?;
         inner.count_pipeline();
-        Ok(Kernel { pipeline, layout, bindings: entries.len(), name })
+        let bindings = entries.iter().map(|entry| entry.binding).collect();
+        Ok(Kernel { pipeline, layout, bindings, name })
     }
 }

@@ -118,10 +118,10 @@ impl Recorder {
         grid: Grid,
     ) -> Result<()> {
         let kernel = self.gpu.kernel(variant)?;
-        if kernel.bindings != bindings.len() {
+        if kernel.bindings.len() != bindings.len() {
             return Err(Error::Shader(format!(
                 "{variant} has {} bindings, {op} gives {}",
-                kernel.bindings,
+                kernel.bindings.len(),
                 bindings.len()
             )));
         }
@@ -130,7 +130,7 @@ impl Recorder {
             Error::Shader(format!("{op}: {grid:?} does not fit {max} workgroups a dimension"))
         })?;
         let mut entries = Vec::with_capacity(bindings.len());
-        for (binding, b) in (0..).zip(bindings) {
+        for (&binding, b) in kernel.bindings.iter().zip(bindings) {
             let (buffer, size) = (b.buf.raw()?, std::num::NonZeroU64::new(b.size));
             let range = wgpu::BufferBinding { buffer, offset: b.offset, size };
             let resource = wgpu::BindingResource::Buffer(range);

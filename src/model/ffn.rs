@@ -14,7 +14,7 @@ use crate::{
         experts::{self, Experts},
         gated_product::{self, GateUp},
         product::{self, Epilogue},
-        routing, shared_gate,
+        routing,
     },
 };
 
@@ -33,19 +33,31 @@ impl Gated {
             down: loader.matrix(&name("down"))?,
         })
     }
-}
 
-/// The shared expert with its scalar gate.
-#[derive(Debug)]
-struct Shared {
-    ffn: Gated,
-    gate: Tensor,
+    /// As the shared expert of routed ones: its output waits for its weight beside theirs.
+    fn record(&self, rec: &mut Recorder, normed: &Tensor, space: &MoeSpace, n: u32) -> Result<()> {
+        let (Some(hidden), Some(shared)) = (&space.shared_hidden, &space.routing.shared) else {
+            return Err(Error::Model("workspace without a shared expert".into()));
+        };
+        gated_product::record(rec, "shexp_gate_up", &self.gate_up, normed, hidden, n)?;
+        product::record(rec, "shexp_down", &self.down, hidden, &shared.out, n, Epilogue::Store)
+    }
 }
 
 #[derive(Debug)]
 enum Kind {
-    Dense { ffn: Gated, down_bias: Option<Tensor> },
-    Moe { router: Matrix, experts: Experts, shared: Option<Shared>, n_used: u32, scale: f32 },
+    Dense {
+        ffn: Gated,
+        down_bias: Option<Tensor>,
+    },
+    /// The gate of the shared expert is the router's last row.
+    Moe {
+        router: Matrix,
+        experts: Experts,
+        shared: Option<Gated>,
+        n_used: u32,
+        scale: f32,
+    },
 }
 
 /// Weights of one feed-forward part.
@@ -80,15 +92,16 @@ impl FeedForward {
                     loader.gate_up(&name("ffn_gate_exps.weight"), &name("ffn_up_exps.weight"))?
                 };
                 let down = loader.matrix(&name("ffn_down_exps.weight"))?;
-                let shared = match n_ff_shared {
-                    None => None,
-                    Some(_) => Some(Shared {
-                        ffn: Gated::load(loader, il, "_shexp")?,
-                        gate: loader.vector(&name("ffn_gate_inp_shexp.weight"))?,
-                    }),
+                let router = name("ffn_gate_inp.weight");
+                let (router, shared) = match n_ff_shared {
+                    None => (loader.matrix(&router)?, None),
+                    Some(_) => (
+                        loader.stacked(&[&router, &name("ffn_gate_inp_shexp.weight")])?,
+                        Some(Gated::load(loader, il, "_shexp")?),
+                    ),
                 };
                 Kind::Moe {
-                    router: loader.matrix(&name("ffn_gate_inp.weight"))?,
+                    router,
                     experts: Experts { gate_up, down },
                     shared,
                     n_used: *n_used,
@@ -118,30 +131,11 @@ impl FeedForward {
                 let k = *n_used;
                 routing::record(rec, &s.logits, &s.routing, n, k, *scale)?;
                 if let Some(shared) = shared {
-                    shared.record(rec, normed, s, x, n)?;
+                    shared.record(rec, normed, s, n)?;
                 }
                 experts::record(rec, experts, normed, &s.routing, &s.experts, x, n)
             }
             _ => Err(Error::Model("workspace of another model".into())),
         }
-    }
-}
-
-impl Shared {
-    fn record(
-        &self,
-        rec: &mut Recorder,
-        normed: &Tensor,
-        space: &MoeSpace,
-        x: &Tensor,
-        n: u32,
-    ) -> Result<()> {
-        let Some((hidden, out)) = &space.shared else {
-            return Err(Error::Model("workspace without a shared expert".into()));
-        };
-        let Gated { gate_up, down } = &self.ffn;
-        gated_product::record(rec, "shexp_gate_up", gate_up, normed, hidden, n)?;
-        product::record(rec, "shexp_down", down, hidden, out, n, Epilogue::Store)?;
-        shared_gate::record(rec, &self.gate, normed, out, x, n)
     }
 }

@@ -11,8 +11,7 @@ use crate::{
     ops::{
         Matrix, Tensor, Tokens, index_write,
         product::{self, Epilogue},
-        qk_rope,
-        rms_norm::Heads,
+        qk_rope::{self, Heads},
         rope::{HeadNorm, Rotation},
     },
 };

@@ -102,8 +102,8 @@ pub struct MoeSpace {
     pub routing: Routing,
     /// Intermediates of the expert products.
     pub experts: ExpertScratch,
-    /// The shared expert's hidden values and output.
-    pub shared: Option<(Tensor, Tensor)>,
+    /// The shared expert's hidden values.
+    pub shared_hidden: Option<Tensor>,
 }
 
 /// Scratch of the feed-forward part.
@@ -112,7 +112,7 @@ pub enum FfnSpace {
     /// Hidden values.
     Dense(Tensor),
     /// Router and experts.
-    Moe(MoeSpace),
+    Moe(Box<MoeSpace>),
 }
 
 /// Scratch of hyper-connections (spec/architectures.md 4.5.2).
@@ -124,8 +124,9 @@ pub struct StreamSpace {
     pub low: Tensor,
     /// The gates before the sigmoid.
     pub gates: Tensor,
-    /// The injection weights before the sigmoid, one a stream.
-    pub weights: Tensor,
+    /// The injection weights around mixer and feed-forward part, before the sigmoid: what each stream
+    /// adds to those of all.
+    pub weights: [Tensor; 2],
 }
 
 /// What a step has of one sequence.
@@ -253,16 +254,18 @@ impl Workspace {
         let ffn = match &config.ffn {
             Ffn::Dense { n_ff } => FfnSpace::Dense(factor("ffn", *n_ff)?),
             Ffn::Moe { n_expert, n_used, n_ff_exp, n_ff_shared, .. } => {
-                let shared = match n_ff_shared {
-                    None => None,
-                    Some(width) => Some((
-                        factor("shared hidden", *width)?,
-                        scratch("shared out", config.n_embd)?,
-                    )),
-                };
-                FfnSpace::Moe(MoeSpace {
-                    logits: scratch("router", *n_expert)?,
-                    routing: Routing::new(gpu, rows, *n_used)?,
+                let mut routing = Routing::new(gpu, rows, *n_used)?;
+                let mut shared_hidden = None;
+                if let Some(width) = n_ff_shared {
+                    routing = routing.with_shared(gpu, config.n_embd)?;
+                    // So few weights follow that to make whole numbers for them takes longer.
+                    let hidden = Tensor::factor(gpu, "shared hidden", rows, *width, 0)?;
+                    shared_hidden = Some(hidden);
+                }
+                FfnSpace::Moe(Box::new(MoeSpace {
+                    logits: scratch("router", n_expert + u32::from(n_ff_shared.is_some()))?,
+                    routing,
+                    shared_hidden,
                     experts: ExpertScratch::new(
                         gpu,
                         rows,
@@ -271,8 +274,7 @@ impl Workspace {
                         *n_ff_exp,
                         config.n_embd,
                     )?,
-                    shared,
-                })
+                }))
             }
         };
         let x = scratch("x", config.n_streams() * config.n_embd)?;
@@ -282,7 +284,10 @@ impl Workspace {
                 normed: factor("normed streams", x.width)?,
                 low: Tensor::factor(gpu, "low rank", rows, c.low_rank, 0)?,
                 gates: scratch("stream gates", x.width)?,
-                weights: scratch("stream weights", c.streams)?,
+                weights: [
+                    scratch("mixer's stream weights", c.streams * c.streams)?,
+                    scratch("feed-forward's stream weights", c.streams * c.streams)?,
+                ],
             }),
         };
         let sparse = config.layers.contains(&LayerKind::SparseAttention);
@@ -312,7 +317,8 @@ impl Workspace {
         let ngram = match config.ngram() {
             None => None,
             Some(ngram) => Some(NgramSpace {
-                rows: factor("ngram rows", ngram.width())?,
+                // The host writes them, and only as they are.
+                rows: Tensor::factor(gpu, "ngram rows", rows, ngram.width(), 0)?,
                 value: scratch("ngram value", config.n_embd)?,
             }),
         };

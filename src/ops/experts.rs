@@ -11,10 +11,11 @@ use super::{
     product::{
         Epilogue, FEW, MAT_VEC, MAT_VEC_ROWS, Order, Pairs, Product, Rows, mat_vec_lanes, tile_of_x,
     },
+    routing::SharedExpert,
 };
 use crate::{
     Error, Result,
-    gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
+    gpu::{Bind, Buf, Grid, Memory, MemoryKind, Recorder},
     shader::Variant,
 };
 
@@ -103,7 +104,7 @@ struct CombineParams {
 }
 
 /// Adds to the first `n` rows of y (`n_embd` values) what the experts that `routing` names make of
-/// those of x (`n_embd` values).
+/// those of x (`n_embd` values), and what its shared expert has made.
 ///
 /// # Errors
 /// Shapes that do not fit each other.
@@ -123,6 +124,10 @@ pub fn record(
     let k = routing.weights.width;
     routing.weights.expect(op, "routing", n, k)?;
     scratch.d.expect(op, "scratch", k, down.n_out)?;
+    if let Some(SharedExpert { gate, out }) = &routing.shared {
+        gate.expect(op, "shared gate", n, 1)?;
+        out.expect(op, "shared out", n, down.n_out)?;
+    }
     if gate_up.n_ff() != down.n_in || gate_up.n_expert() != down.n_expert {
         return Err(Error::Shader(format!(
             "{op}: gate and up are {} x {} rows, down takes {} values of {}",
@@ -193,17 +198,19 @@ impl Pass<'_> {
             .choose("format", product.w.planes.format)
             .flag("odd", product.w.odd())
             .flag("whole", product.whole().is_some())
+            .flag("shared", self.routing.shared.is_some())
             .flag("subgroup", subgroup)
             .number("LANES", lanes)
             .number("SLOTS", self.k.next_multiple_of(MAT_VEC / lanes));
         let params = product.params(part, MAT_VEC_ROWS);
-        let bindings = [
+        let mut bindings: Vec<Bind<'_>> = vec![
             (&part.buf).into(),
             product.whole().unwrap_or(&product.x.buf).into(),
             (&product.y.buf).into(),
             (&self.routing.ids).into(),
             (&self.routing.weights.buf).into(),
         ];
+        bindings.extend(self.shared());
         let grid = Grid::Flat(u64::from(params.row_tiles) * u64::from(self.n));
         rec.dispatch(product.op, &variant, &bindings, &params, grid)
     }
@@ -231,13 +238,21 @@ impl Pass<'_> {
     fn combine(&self, rec: &mut Recorder) -> Result<()> {
         let width = self.y.width;
         let params = CombineParams { first: self.first, n: self.n, k: self.k, width };
-        let bindings = [
+        let mut bindings: Vec<Bind<'_>> = vec![
             (&self.scratch.d.buf).into(),
             (&self.routing.weights.buf).into(),
             (&self.y.buf).into(),
         ];
+        bindings.extend(self.shared());
         let grid = Grid::Flat((u64::from(self.n) * u64::from(width)).div_ceil(WORKGROUP));
-        rec.dispatch("expert_combine", &Variant::new("expert_combine"), &bindings, &params, grid)
+        let variant = Variant::new("expert_combine").flag("shared", self.routing.shared.is_some());
+        rec.dispatch("expert_combine", &variant, &bindings, &params, grid)
+    }
+
+    /// What the flag `shared` binds.
+    fn shared(&self) -> impl Iterator<Item = Bind<'_>> {
+        let shared = self.routing.shared.iter();
+        shared.flat_map(|s| [&s.gate, &s.out].map(|tensor| Bind::from(&tensor.buf)))
     }
 }
 
@@ -288,6 +303,11 @@ mod tests {
             let mut routing = Routing::new(&t.gpu, n as u32, k as u32).unwrap();
             t.gpu.upload(&routing.ids, 0, bytemuck::cast_slice(ids)).unwrap();
             routing.weights = t.upload(&weights, k);
+            // Every other time there is a shared expert.
+            let (gates, out) = (random(10, n), random(11, n * n_embd));
+            let shared = n.is_multiple_of(2);
+            routing.shared = shared
+                .then(|| SharedExpert { gate: t.upload(&gates, 1), out: t.upload(&out, n_embd) });
             let scratch = ExpertScratch::new(&t.gpu, n as u32, k as u32, e, ff, embd).unwrap();
             let (x_t, y) = (t.factor(&x, n_embd), t.upload(&before, n_embd));
             t.run(|rec| record(rec, &experts, &x_t, &routing, &scratch, &y, n as u32));
@@ -299,7 +319,10 @@ mod tests {
                 n_embd,
                 n_ff,
             };
-            let want = stack.add(&before, &x, ids, &weights);
+            let mut want = stack.add(&before, &x, ids, &weights);
+            for (i, want) in want.iter_mut().enumerate().filter(|_| shared) {
+                *want += f64::from(gates[i / n_embd]) * f64::from(out[i]);
+            }
             (t.read(&y), want)
         }
 

@@ -30,7 +30,6 @@ pub mod rms_norm;
 pub mod rope;
 pub mod routing;
 pub mod select_blocks;
-pub mod shared_gate;
 pub mod sparse_attention;
 mod tensor;
 #[cfg(test)]

@@ -3,7 +3,6 @@
 
 use super::{
     Tensor, reduction_width,
-    rms_norm::Heads,
     rope::{HeadNorm, Rotation},
 };
 use crate::{
@@ -23,6 +22,15 @@ struct Params {
     x_token: u32,
     x_head: u32,
     eps: f32,
+}
+
+/// Heads inside the rows of a tensor: `count` of them, `stride` values apart, the first at 0.
+#[derive(Clone, Copy, Debug)]
+pub struct Heads {
+    /// Heads a token.
+    pub count: u32,
+    /// Values from one head to the next.
+    pub stride: u32,
 }
 
 /// `y[t][h] = rotate(norm(x[t][h]))` for the heads of the first `n` rows of `x`. `y` is dense:

@@ -14,6 +14,17 @@ pub struct Routing {
     pub ids: Buf,
     /// `[n][k]`: weight of each slot.
     pub weights: Tensor,
+    /// What every token gets besides, in models that have it.
+    pub shared: Option<SharedExpert>,
+}
+
+/// The shared expert as one more slot.
+#[derive(Clone, Debug)]
+pub struct SharedExpert {
+    /// `[n][1]`: its weight.
+    pub gate: Tensor,
+    /// `[n][n_embd]`: its output.
+    pub out: Tensor,
 }
 
 impl Routing {
@@ -24,7 +35,21 @@ impl Routing {
     pub fn new(gpu: &dyn Memory, max_n: u32, k: u32) -> Result<Self> {
         let bytes = u64::from(max_n) * u64::from(k) * 4;
         let ids = gpu.alloc("expert ids", bytes, MemoryKind::Scratch)?;
-        Ok(Self { ids, weights: Tensor::scratch(gpu, "expert weights", max_n, k)? })
+        let weights = Tensor::scratch(gpu, "expert weights", max_n, k)?;
+        Ok(Self { ids, weights, shared: None })
+    }
+
+    /// The same with a shared expert of `n_embd` values.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_shared(self, gpu: &dyn Memory, n_embd: u32) -> Result<Self> {
+        let rows = self.weights.rows;
+        let shared = SharedExpert {
+            gate: Tensor::scratch(gpu, "shared gate", rows, 1)?,
+            out: Tensor::scratch(gpu, "shared out", rows, n_embd)?,
+        };
+        Ok(Self { shared: Some(shared), ..self })
     }
 }
 
@@ -36,14 +61,14 @@ const MAX_EXPERTS: u32 = 2048;
 struct Params {
     n: u32,
     experts: u32,
-    k: u32,
+    stride: u32,
     scale: f32,
 }
 
 /// Routes the first `n` tokens: the `k` experts with the largest of `logits` `[n][E]` (ties: the
 /// lower index) and `scale · p / Σ p` over them, with p the softmax over all E and the sum
 /// clamped as llama.cpp does. A NaN logit comes last in the order and makes all weights of its
-/// token NaN.
+/// token NaN. With a shared expert, logits are `[n][E + 1]`: the sigmoid of the last is its weight.
 ///
 /// # Errors
 /// Shapes that do not fit, `k` of 0 or above E, or more than 2048 experts.
@@ -55,8 +80,10 @@ pub fn record(
     k: u32,
     scale: f32,
 ) -> Result<()> {
-    let experts = logits.width;
-    logits.expect("routing", "logits", n, experts)?;
+    let shared = routing.shared.as_ref();
+    let stride = logits.width;
+    let experts = stride - u32::from(shared.is_some()).min(stride);
+    logits.expect("routing", "logits", n, stride)?;
     routing.weights.expect("routing", "weights", n, k)?;
     if k == 0 || k > experts || experts > MAX_EXPERTS {
         return Err(Error::Shader(format!(
@@ -68,12 +95,18 @@ pub fn record(
     }
     let caps = rec.gpu().caps();
     let variant = Variant::new("routing")
+        .flag("shared", shared.is_some())
         .flag("subgroup", caps.subgroup)
         .number("WG", reduction_width(experts, caps))
         .number("QUADS", experts.div_ceil(4))
         .number("SLOTS", k);
-    let params = Params { n, experts, k, scale };
-    let bindings = [(&logits.buf).into(), (&routing.ids).into(), (&routing.weights.buf).into()];
+    let params = Params { n, experts, stride, scale };
+    let mut bindings = vec![(&logits.buf).into(), (&routing.ids).into()];
+    bindings.push((&routing.weights.buf).into());
+    if let Some(SharedExpert { gate, .. }) = shared {
+        gate.expect("routing", "gate", n, 1)?;
+        bindings.push((&gate.buf).into());
+    }
     rec.dispatch("routing", &variant, &bindings, &params, Grid::Flat(u64::from(n)))
 }
 
@@ -113,6 +146,24 @@ mod tests {
                     random(experts as u64, n * experts).iter().map(|v| v * 9.0).collect();
                 check(t, &logits, experts, k);
             }
+        });
+    }
+
+    #[test]
+    fn the_shared_experts_gate_is_the_last_logit() {
+        each_device(|t| {
+            let (experts, k, n) = (70, 5, 9);
+            let logits: Vec<f32> = random(3, n * (experts + 1)).iter().map(|v| v * 20.0).collect();
+            let routing = Routing::new(&t.gpu, n as u32, k).unwrap();
+            let routing = routing.with_shared(&t.gpu, 8).unwrap();
+            let logits_t = t.upload(&logits, experts + 1);
+            t.run(|rec| record(rec, &logits_t, &routing, n as u32, k, 1.0));
+            let rows = || logits.chunks(experts + 1);
+            let gates = t.read(&routing.shared.as_ref().unwrap().gate);
+            let want: Vec<_> = rows().map(|row| reference::sigmoid(row[experts].into())).collect();
+            assert_close(&gates, &want, 1e-6);
+            let of = |row: &[f32]| reference::routing::route(&row[..experts], k as usize, 1.0).1;
+            assert_close(&t.read(&routing.weights), &rows().flat_map(of).collect::<Vec<_>>(), 1e-5);
         });
     }
 

@@ -93,22 +93,30 @@ impl WeightBytes {
 fn form<'a>(model: &'a Model, tensor: &PlannedTensor) -> Form<'a> {
     let name = tensor.name.as_str();
     let is_draft = layer(name).is_some_and(|il| il >= model.config.n_layer);
-    // The gate of a pair stands for both; the gate of the shared expert is none.
+    // The first of a pair stands for both.
     let other = |from: &str, to: &str| {
         let name = name.contains(from).then(|| name.replace(from, to))?;
         model.tensors.iter().find(|t| t.name == name)
     };
-    let second = other("ffn_up", "ffn_gate").or(other("ssm_beta.weight", "ssm_alpha.weight"));
+    let stacked = [
+        ("ssm_alpha.weight", "ssm_beta.weight"),
+        ("ffn_gate_inp.weight", "ffn_gate_inp_shexp.weight"),
+    ];
+    let first = stacked.iter().find_map(|(first, second)| other(second, first));
+    let second = other("ffn_up", "ffn_gate").or(first);
     if is_draft || name == "rope_freqs.weight" || second.is_some() {
         Form::Nothing
     } else if name == ngram::TABLE {
         Form::Table
-    } else if tensor.dims[1] == 1 || name.ends_with("conv1d.weight") {
+    } else if tensor.dims[1] == 1
+        || name.ends_with("conv1d.weight")
+        || name.ends_with("_inject.weight")
+    {
         Form::Vector
     } else if let Some(up) = other("ffn_gate", "ffn_up") {
         Form::Pair(up)
-    } else if let Some(beta) = other("ssm_alpha.weight", "ssm_beta.weight") {
-        Form::Stacked(beta)
+    } else if let Some(second) = stacked.iter().find_map(|(first, second)| other(first, second)) {
+        Form::Stacked(second)
     } else {
         Form::Matrix
     }

@@ -1,7 +1,7 @@
 //! WGSL sources (`shaders/`, one entry point a file), the preprocessor that makes variants of
 //! them, the list of variants, and what naga says about each.
 //!
-//! Conventions of every kernel: storage buffers are group 0, bindings 0, 1, 2 … without a gap;
+//! Conventions of every kernel: storage buffers are group 0, in the order in which ops bind them;
 //! the parameters are `@group(1) @binding(0) var<uniform> p: Params`, at most 256 bytes.
 
 mod preprocess;

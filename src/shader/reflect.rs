@@ -36,8 +36,8 @@ pub struct Needs {
 pub struct Shader {
     /// The module, for the pipeline.
     pub module: naga::Module,
-    /// Group 0, binding by binding.
-    pub bindings: Vec<Access>,
+    /// Group 0, in the order of the numbers of its bindings: a variant may leave some out.
+    pub bindings: Vec<(u32, Access)>,
     /// Bytes of the parameter struct.
     pub param_bytes: u32,
     /// What it needs.
@@ -86,13 +86,9 @@ pub(super) fn compile(variant: &Variant, wgsl: &str) -> Result<Shader> {
         }
     }
     storage.sort_by_key(|(binding, _)| *binding);
-    if !storage.iter().map(|(b, _)| *b).eq(0..storage.len() as u32) {
-        return Err(fault("bindings of group 0 must be 0, 1, 2 … without a gap".into()));
-    }
     let storage_buffers = storage.len() as u32;
     let needs = Needs { storage_buffers, invocations, workgroup_memory, subgroup, matrices };
-    let bindings = storage.into_iter().map(|(_, access)| access).collect();
-    Ok(Shader { module, bindings, param_bytes, needs })
+    Ok(Shader { module, bindings: storage, param_bytes, needs })
 }
 
 #[cfg(test)]

@@ -12,9 +12,10 @@ use crate::{
     Error, Result,
     gpu::Recorder,
     ops::{
-        Matrix, Tensor, hyper_inject, hyper_mix,
+        Matrix, Tensor,
+        hyper_inject::{self, Injection, Streams, Weighing},
+        hyper_mix,
         product::{self, Epilogue},
-        rms_norm::{self, Heads},
     },
 };
 
@@ -31,7 +32,17 @@ pub(super) struct StreamMix {
 #[derive(Debug)]
 pub(super) struct HyperConnection {
     pub(super) mix: StreamMix,
-    inject: Matrix,
+    /// `[streams][streams * n_embd]`.
+    inject: Tensor,
+    around: Around,
+}
+
+/// What a connection is around. Those of a layer take turns: what one writes to the streams makes
+/// the weights of the other.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Around {
+    Mixer,
+    Ffn,
 }
 
 /// Scratch that every workspace of such a model has.
@@ -48,14 +59,6 @@ impl StreamMix {
             down: loader.matrix(&tensor("down"))?,
             up: loader.matrix(&tensor("up"))?,
         })
-    }
-
-    /// `N = groupedRMS(x) * gamma`, where no injection has done so.
-    pub(super) fn norm(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
-        let Step { config, ws, n, .. } = *step;
-        let streams = Heads { count: self.gamma.rows, stride: self.gamma.width };
-        let normed = &self::streams(ws)?.normed;
-        rms_norm::record_heads(rec, (&ws.x, streams), &self.gamma, (normed, streams), n, config.eps)
     }
 
     /// `m = sum_c sigmoid(up . silu(down . N))_c * N_c` to `ws.normed`, zeros to `ws.residual`.
@@ -75,32 +78,71 @@ impl StreamMix {
 
 impl HyperConnection {
     /// Loads the tensors `{name}_norm`, `_down`, `_up` and `_inject`.
-    pub(super) fn load(loader: &mut Loader<'_>, name: &str, streams: u32) -> Result<Self> {
+    pub(super) fn load(
+        loader: &mut Loader<'_>,
+        name: &str,
+        streams: u32,
+        around: Around,
+    ) -> Result<Self> {
         Ok(Self {
             mix: StreamMix::load(loader, name, streams)?,
-            inject: loader.matrix(&format!("{name}_inject.weight"))?,
+            inject: loader.rows(&format!("{name}_inject.weight"), streams, 1.0)?,
+            around,
         })
     }
 
-    /// The block's input m from N, as [`StreamMix::record`], and the weights w of its output.
-    pub(super) fn read(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
-        let Step { ws, n, .. } = *step;
-        let s = streams(ws)?;
-        // Beside the product of the same input: nothing waits between them.
-        product::record(rec, "hc_inject", &self.inject, &s.normed, &s.weights, n, Epilogue::Store)?;
-        self.mix.record(rec, ws, &s.normed, n)
+    /// N and the weights of this block's output, where no injection has made them.
+    pub(super) fn begin(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
+        let s = streams(step.ws)?;
+        hyper_norm(rec, step, &self.mix, None, Some(self.weighing(s)))
     }
 
-    /// `x_c += w_c * residual`, and N of what reads the streams next.
+    /// The block's input m from N, as [`StreamMix::record`].
+    pub(super) fn read(&self, rec: &mut Recorder, step: &Step<'_>) -> Result<()> {
+        let Step { ws, n, .. } = *step;
+        self.mix.record(rec, ws, &streams(ws)?.normed, n)
+    }
+
+    /// `x_c += w_c * residual`, and N and the weights of the block that reads the streams next.
     pub(super) fn write(
         &self,
         rec: &mut Recorder,
         step: &Step<'_>,
-        next: &StreamMix,
+        next: &HyperConnection,
     ) -> Result<()> {
-        let Step { config, ws, n, .. } = *step;
-        let s = streams(ws)?;
-        let (y, gamma) = (&ws.residual, &next.gamma);
-        hyper_inject::record(rec, &s.weights, y, &ws.x, gamma, &s.normed, n, config.eps)
+        let s = streams(step.ws)?;
+        hyper_norm(rec, step, &next.mix, Some(self.injection(step, s)), Some(next.weighing(s)))
     }
+
+    /// `x_c += w_c * residual`, and N of the head.
+    pub(super) fn write_last(
+        &self,
+        rec: &mut Recorder,
+        step: &Step<'_>,
+        head: &StreamMix,
+    ) -> Result<()> {
+        let injection = self.injection(step, streams(step.ws)?);
+        hyper_norm(rec, step, head, Some(injection), None)
+    }
+
+    fn injection<'a>(&self, step: &Step<'a>, s: &'a StreamSpace) -> Injection<'a> {
+        Injection { parts: &s.weights[self.around as usize], y: &step.ws.residual }
+    }
+
+    fn weighing<'a>(&'a self, s: &'a StreamSpace) -> Weighing<'a> {
+        Weighing { rows: &self.inject, parts: &s.weights[self.around as usize] }
+    }
+}
+
+/// `N = groupedRMS(x) * gamma` of what reads the streams next.
+fn hyper_norm(
+    rec: &mut Recorder,
+    step: &Step<'_>,
+    next: &StreamMix,
+    injection: Option<Injection<'_>>,
+    weighing: Option<Weighing<'_>>,
+) -> Result<()> {
+    let Step { config, ws, n, .. } = *step;
+    let all = Streams { x: &ws.x, gamma: &next.gamma, normed: &streams(ws)?.normed };
+    hyper_inject::record(rec, all, injection, weighing, n, config.eps)
 }

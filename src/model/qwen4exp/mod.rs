@@ -29,7 +29,7 @@ use crate::{
         product::{self, Epilogue},
     },
 };
-use hyper::{HyperConnection, StreamMix};
+use hyper::{Around, HyperConnection, StreamMix};
 use ngram::NgramEmbedding;
 use std::ops::Range;
 
@@ -66,12 +66,15 @@ impl Qwen4Exp {
         let embedding = loader.matrix("token_embd.weight")?;
         let mut layers = Vec::with_capacity(config.layers.len());
         for (il, kind) in (0..).zip(&config.layers) {
+            let connect = |loader: &mut _, part, around| {
+                HyperConnection::load(loader, &format!("blk.{il}.{part}"), streams, around)
+            };
             let has_ngram = extra.ngram.as_ref().is_some_and(|ngram| ngram.layer == il);
             layers.push(Layer {
                 ngram: has_ngram.then(|| NgramEmbedding::load(loader, il)).transpose()?,
-                around_mixer: HyperConnection::load(loader, &format!("blk.{il}.hc_attn"), streams)?,
+                around_mixer: connect(loader, "hc_attn", Around::Mixer)?,
                 mixer: Mixer::load(loader, *kind, il)?,
-                around_ffn: HyperConnection::load(loader, &format!("blk.{il}.hc_ffn"), streams)?,
+                around_ffn: connect(loader, "hc_ffn", Around::Ffn)?,
                 ffn: FeedForward::load(loader, &config.ffn, il)?,
             });
         }
@@ -106,21 +109,23 @@ impl Qwen4Exp {
                 ngram.record(rec, step)?;
                 observe(rec, il, Part::Ngram);
             }
-            // Elsewhere the norm has come with the injection before.
+            // Elsewhere this has come with the injection before.
             if il == piece.start || layer.ngram.is_some() {
-                layer.around_mixer.mix.norm(rec, step)?;
+                layer.around_mixer.begin(rec, step)?;
             }
             layer.around_mixer.read(rec, step)?;
             if il + 1 == self.layers.len() && !step.read {
                 return layer.mixer.advance(rec, step, il);
             }
             layer.mixer.record(rec, step, il)?;
-            layer.around_mixer.write(rec, step, &layer.around_ffn.mix)?;
+            layer.around_mixer.write(rec, step, &layer.around_ffn)?;
             observe(rec, il, Part::Mixer);
             layer.around_ffn.read(rec, step)?;
             layer.ffn.record(rec, step)?;
-            let next = self.layers.get(il + 1).map_or(&self.output_mix, |l| &l.around_mixer.mix);
-            layer.around_ffn.write(rec, step, next)?;
+            match self.layers.get(il + 1) {
+                Some(next) => layer.around_ffn.write(rec, step, &next.around_mixer)?,
+                None => layer.around_ffn.write_last(rec, step, &self.output_mix)?,
+            }
             observe(rec, il, Part::Ffn);
         }
         Ok(())

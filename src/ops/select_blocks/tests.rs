@@ -6,12 +6,12 @@ use crate::{
     kv::{IndexLayer, KvLayer, KvType},
     model::rope::RopeKind,
     ops::{
-        index_write, qk_rope,
+        index_write,
+        qk_rope::{self, Heads},
         reference::{
             cached::{stored, uncached},
             indexer, rope as reference, wide,
         },
-        rms_norm::Heads,
         rope::{HeadNorm, RopeTable, Rotation},
         testing::{TestDevice, each_device, random},
     },

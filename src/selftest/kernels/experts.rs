@@ -1,4 +1,4 @@
-//! Mixture of experts: routing, products of chosen experts, the shared expert's gate.
+//! Mixture of experts: routing, products of chosen experts and the shared one.
 
 use super::KernelCheck;
 use crate::{
@@ -8,8 +8,8 @@ use crate::{
         Matrix, Routing,
         experts::{self, ExpertScratch, Experts},
         gated_product::GateUp,
-        reference::{self, Deviation, Stored, random, sigmoid},
-        routing, shared_gate,
+        reference::{self, Deviation, Stored, random},
+        routing::{self, SharedExpert},
     },
     quant::BlockType,
     selftest::lab::Lab,
@@ -33,7 +33,7 @@ pub(super) fn checks() -> Vec<KernelCheck> {
             KernelCheck::new(name, move |lab| products(lab, types, n))
         })
     });
-    routes.into_iter().chain(stacks).chain([KernelCheck::new("shared expert", shared)]).collect()
+    routes.into_iter().chain(stacks).collect()
 }
 
 fn route(lab: &Lab, experts: usize, k: usize) -> Result<Vec<Deviation>> {
@@ -69,7 +69,12 @@ fn products(lab: &Lab, types: [BlockType; 3], n: usize) -> Result<Vec<Deviation>
         .map(|(token, slot)| if slot == 0 { 7 } else { ((token + 2 * slot) % 7) as u32 })
         .collect();
     let (x, before, weights) = (random(4, n * N_EMBD), random(5, n * N_EMBD), random(6, n * SLOTS));
-    let routing = Routing { ids: lab.upload_words(&ids)?, weights: lab.upload(&weights, SLOTS)? };
+    let (gates, out) = (random(7, n), random(8, n * N_EMBD));
+    let routing = Routing {
+        ids: lab.upload_words(&ids)?,
+        weights: lab.upload(&weights, SLOTS)?,
+        shared: Some(SharedExpert { gate: lab.upload(&gates, 1)?, out: lab.upload(&out, N_EMBD)? }),
+    };
     let scratch = ExpertScratch::new(gpu, n as u32, SLOTS as u32, count, ff, embd)?;
     let (x_t, y) = (lab.upload(&x, N_EMBD)?, lab.upload(&before, N_EMBD)?);
     lab.run(|rec| experts::record(rec, &experts, &x_t, &routing, &scratch, &y, n as u32))?;
@@ -80,19 +85,8 @@ fn products(lab: &Lab, types: [BlockType; 3], n: usize) -> Result<Vec<Deviation>
         n_embd: N_EMBD,
         n_ff: N_FF,
     };
-    let want = stack.add(&before, &x, &ids, &weights);
+    let mut want = stack.add(&before, &x, &ids, &weights);
+    let shared = out.iter().enumerate().map(|(i, v)| f64::from(gates[i / N_EMBD]) * f64::from(*v));
+    want.iter_mut().zip(shared).for_each(|(want, shared)| *want += shared);
     Ok(vec![Deviation::of("y", lab.values(&y)?, want, lab.product_limit(n))])
-}
-
-fn shared(lab: &Lab) -> Result<Vec<Deviation>> {
-    const WIDTH: usize = 2048;
-    let [g, x, s, before] =
-        [(1, 1), (2, 3), (3, 3), (4, 3)].map(|(seed, n)| random(seed, n * WIDTH));
-    let [g_t, x_t, s_t, y] = [&g, &x, &s, &before].map(|values| lab.upload(values, WIDTH));
-    let (g_t, x_t, s_t, y) = (g_t?, x_t?, s_t?, y?);
-    lab.run(|rec| shared_gate::record(rec, &g_t, &x_t, &s_t, &y, 3))?;
-    let gates = reference::multiply(&g, &x, WIDTH);
-    let want = (0..before.len())
-        .map(|i| f64::from(before[i]) + f64::from(s[i]) * sigmoid(gates[i / WIDTH]));
-    Ok(vec![Deviation::of("y", lab.values(&y)?, want, LIMIT)])
 }

@@ -4,7 +4,8 @@ use super::KernelCheck;
 use crate::{
     Result,
     ops::{
-        hyper_inject, hyper_mix,
+        hyper_inject::{self, Injection, Streams, Weighing},
+        hyper_mix,
         ple_gate::{self, PleNorms},
         reference::{Deviation, hyper, ple_gate::gates, random},
     },
@@ -38,18 +39,32 @@ fn mix(lab: &Lab) -> Result<Vec<Deviation>> {
 }
 
 fn inject(lab: &Lab) -> Result<Vec<Deviation>> {
-    let (weights, y) = (random(1, TOKENS * STREAMS), random(2, TOKENS * WIDTH));
+    let (y, rows) = (random(2, TOKENS * WIDTH), random(5, STREAMS * ROW));
     let (x, gamma) = (random(3, TOKENS * ROW), random(4, ROW));
-    let (weights_t, y_t) = (lab.upload(&weights, STREAMS)?, lab.upload(&y, WIDTH)?);
+    // All but the first stream add nothing to the weights.
+    let weights = random(1, TOKENS * STREAMS);
+    let part = |w: &[f32]| [w, &[0.0; (STREAMS - 1) * STREAMS]].concat();
+    let parts: Vec<f32> = weights.chunks(STREAMS).flat_map(part).collect();
+    let (parts_t, y_t) = (lab.upload(&parts, STREAMS * STREAMS)?, lab.upload(&y, WIDTH)?);
     let (x_t, gamma_t) = (lab.upload(&x, ROW)?, lab.upload(&gamma, WIDTH)?);
-    let (normed, n) = (lab.scratch(TOKENS, ROW)?, TOKENS as u32);
-    lab.run(|rec| {
-        hyper_inject::record(rec, &weights_t, &y_t, &x_t, &gamma_t, &normed, n, EPS as f32)
-    })?;
+    let rows_t = lab.upload(&rows, ROW)?;
+    let (normed, next) = (lab.scratch(TOKENS, ROW)?, lab.scratch(TOKENS, STREAMS * STREAMS)?);
+    let all = Streams { x: &x_t, gamma: &gamma_t, normed: &normed };
+    let injection = Injection { parts: &parts_t, y: &y_t };
+    let weighing = Weighing { rows: &rows_t, parts: &next };
+    let (n, eps) = (TOKENS as u32, EPS as f32);
+    lab.run(|rec| hyper_inject::record(rec, all, Some(injection), Some(weighing), n, eps))?;
     let (sums, norms) = hyper::inject(&weights, &y, &x, &gamma, WIDTH, EPS);
+    let part = |(r, normed): (usize, &[f64])| {
+        let row = |o| &rows[o * ROW + r % STREAMS * WIDTH..][..WIDTH];
+        let dot = |row: &[f32]| row.iter().zip(normed).map(|(a, b)| f64::from(*a) * b).sum();
+        (0..STREAMS).map(|o| dot(row(o))).collect::<Vec<f64>>()
+    };
+    let parts_want: Vec<f64> = norms.chunks(WIDTH).enumerate().flat_map(part).collect();
     Ok(vec![
         Deviation::of("x", lab.values(&x_t)?, sums, LIMIT),
         Deviation::of("normed", lab.values(&normed)?, norms, LIMIT),
+        Deviation::of("weights", lab.values(&next)?, parts_want, LIMIT),
     ])
 }
 

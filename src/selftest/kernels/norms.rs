@@ -1,4 +1,4 @@
-//! RMSNorm of rows and heads, gated and not.
+//! RMSNorm of rows, gated and not.
 
 use super::KernelCheck;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     ops::{
         gated_norm::{self, Activation},
         reference::{Deviation, norms, random},
-        rms_norm::{self, Heads},
+        rms_norm,
     },
     selftest::lab::Lab,
 };
@@ -16,21 +16,15 @@ const EPS: f64 = 1e-6;
 const LIMIT: f64 = 1e-5;
 
 pub(super) fn checks() -> Vec<KernelCheck> {
-    vec![
-        KernelCheck::new("norm of rows", |lab| of_heads(lab, 1, 2560)),
-        KernelCheck::new("norm of heads", |lab| of_heads(lab, 24, 256)),
-        KernelCheck::new("gated norm", gated),
-    ]
+    vec![KernelCheck::new("norm of rows", of_rows), KernelCheck::new("gated norm", gated)]
 }
 
-fn of_heads(lab: &Lab, heads: usize, width: usize) -> Result<Vec<Deviation>> {
-    let row = heads * width;
-    let (x, gamma) = (random(1, TOKENS * row), random(2, width));
+fn of_rows(lab: &Lab) -> Result<Vec<Deviation>> {
+    const ROW: usize = 2560;
+    let (x, gamma) = (random(1, TOKENS * ROW), random(2, ROW));
     let (x_t, gamma_t, y) =
-        (lab.upload(&x, row)?, lab.upload(&gamma, width)?, lab.scratch(TOKENS, row)?);
-    let each = Heads { count: heads as u32, stride: width as u32 };
-    let (from, to) = ((&x_t, each), (&y, each));
-    lab.run(|rec| rms_norm::record_heads(rec, from, &gamma_t, to, TOKENS as u32, EPS as f32))?;
+        (lab.upload(&x, ROW)?, lab.upload(&gamma, ROW)?, lab.scratch(TOKENS, ROW)?);
+    lab.run(|rec| rms_norm::record(rec, &x_t, &gamma_t, &y, TOKENS as u32, EPS as f32))?;
     Ok(vec![Deviation::of("y", lab.values(&y)?, norms::rms_norm(&x, &gamma, EPS), LIMIT)])
 }
 

@@ -5,9 +5,8 @@ use crate::{
     Result,
     model::rope::RopeKind,
     ops::{
-        qk_rope,
+        qk_rope::{self, Heads},
         reference::{Deviation, random, rope},
-        rms_norm::Heads,
         rope::{HeadNorm, RopeTable, Rotation},
     },
     selftest::lab::Lab,

@@ -5,6 +5,7 @@ mod batches;
 mod fit;
 mod options;
 mod outcome;
+mod saved;
 mod step;
 mod synthetic;
 mod timing;
@@ -30,6 +31,7 @@ use crate::{
     ops::{Tensor, argmax, rope::RopeTable},
     sample::PartialSampling,
     sequence::{Checkpoint, Sequence},
+    session::Identity,
     text::{ChatTemplate, Tokenizer, VocabSource},
 };
 use std::{
@@ -56,6 +58,7 @@ pub struct Engine {
     context: u32,
     cache: CacheOptions,
     placement: Placement,
+    identity: Identity,
     /// Bytes of the cache at a full context, as planned.
     planned: Option<Resident>,
     timing: Timing,
@@ -127,6 +130,7 @@ impl Engine {
                     host: room(options.memory.host, gpu.memory().host),
                 },
             },
+            identity: saved::identity(gguf, &config, options),
             planned: fitted.as_ref().map(|fitted| fitted.resident),
             timing: Timing::new(options, &config),
             batches: Batches::default(),
@@ -256,7 +260,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Device`] when memory is short.
     pub fn checkpoint(&self, seq: &Sequence) -> Result<Checkpoint> {
-        Ok(seq.checkpoint(seq.state.checkpoint(&self.gpu)?))
+        Ok(seq.checkpoint(seq.tokens.len(), seq.state.checkpoint(&self.gpu)?))
     }
 
     /// Takes `seq` back to `checkpoint`, which was taken of it and before which nothing has changed.

@@ -41,6 +41,14 @@ pub enum Error {
     /// More tokens than the context holds.
     #[error("context: {0}")]
     Context(String),
+    /// A session file that is damaged or of something else.
+    #[error("{}: {reason}", file.display())]
+    Session {
+        /// The file concerned.
+        file: PathBuf,
+        /// The rest of the sentence: what differs.
+        reason: String,
+    },
     /// A wrong flag or argument (exit status 2).
     #[error("{0}")]
     Usage(String),

@@ -13,7 +13,7 @@
 //!
 //! A [`sequence::Sequence`] owns all that is remembered of one conversation. A
 //! [`sequence::Checkpoint`] is a copy of its fixed-size part and a position. Nothing else in the
-//! engine remembers tokens.
+//! engine remembers tokens. A session file is all of it ([`session`]).
 //!
 //! A step is recorded once per shape as a list of dispatches and replayed. What changes from
 //! step to step (token ids, positions, the cosines and sines of the positions) is written to
@@ -34,6 +34,8 @@
 //! | [`ngram`] | rows of the n-gram embedding: hashing, reading the table |
 //! | [`demo`] | the model that is part of the program |
 //! | [`engine`] | steps of sequences: prefill, decode, logits |
+//! | [`history`] | a sequence and the points that it can go back to |
+//! | [`session`] | session files: a history on the disk |
 //! | [`text`] | tokenizer, chat template, streaming decode, stop strings, replies taken apart |
 //! | [`sample`] | the sampler chain |
 //! | [`generate`] | generation of one sequence, as a state machine that others drive |
@@ -62,6 +64,7 @@ pub mod error;
 pub mod generate;
 pub mod gguf;
 pub mod gpu;
+pub mod history;
 pub mod kv;
 pub mod model;
 pub mod ngram;
@@ -72,6 +75,7 @@ pub mod sample;
 pub mod selftest;
 pub mod sequence;
 pub mod serve;
+pub mod session;
 pub mod shader;
 pub mod text;
 

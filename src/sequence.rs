@@ -88,9 +88,8 @@ impl Sequence {
         })
     }
 
-    /// `state`, which was copied after all tokens so far.
-    pub(crate) fn checkpoint(&self, state: model::Checkpoint) -> Checkpoint {
-        let position = self.tokens.len();
+    /// `state`, which is that after the first `position` tokens.
+    pub(crate) fn checkpoint(&self, position: usize, state: model::Checkpoint) -> Checkpoint {
         Checkpoint { position, state, of: self.beginning(position) }
     }
 

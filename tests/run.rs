@@ -64,6 +64,7 @@ fn the_report_has_exactly_these_fields() {
             "tokens",
             "text",
             "prompt_tokens",
+            "cached_tokens",
             "generated_tokens",
             "finish_reason",
             "seed",

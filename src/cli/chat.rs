@@ -1,14 +1,20 @@
 //! A conversation in the terminal (spec/cli-and-server.md 1).
 
-use std::io::{self, BufRead, IsTerminal};
+use std::{
+    io::{self, BufRead, IsTerminal},
+    sync::mpsc::{self, RecvTimeoutError},
+    thread,
+    time::Duration,
+};
 
 use engine::{
     Error, Result,
-    sequence::{Checkpoint, Sequence},
-    text::{Message, ReplyPart, opens_thinking},
+    text::{Message, opens_thinking},
 };
 
 use super::{
+    interrupt::Interrupt,
+    kept::Kept,
     output, report,
     session::{self, Session},
 };
@@ -16,51 +22,18 @@ use super::{
 const HELP: &str = "/bye or Ctrl-D ends, /clear forgets the conversation, \"\"\" starts and ends a \
                     message of several lines, Ctrl-C stops an answer";
 
-/// Talks until the user ends it, or for one turn if `single`.
+/// Goes on with the conversation that is `kept` until the user ends it, or for one turn if `single`.
 pub(super) fn converse(
     session: &mut Session,
+    kept: Kept,
     system: Option<String>,
     first: Option<String>,
     single: bool,
 ) -> Result<()> {
-    let terminal = io::stdin().is_terminal();
-    if terminal {
-        output::note(HELP);
-    }
-    let mut chat = Conversation::new(session, system);
-    let mut first = first;
-    loop {
-        let input = match first.take() {
-            Some(text) => Input::Message(text),
-            None => {
-                if terminal {
-                    output::prompt("> ");
-                }
-                read(&mut io::stdin().lock())?
-            }
-        };
-        match input {
-            Input::End => {
-                if terminal {
-                    output::note("");
-                }
-                return Ok(());
-            }
-            Input::Clear => chat.clear(),
-            Input::Help => output::note(HELP),
-            Input::Message(text) if text.trim().is_empty() => continue,
-            Input::Message(text) => match chat.turn(text) {
-                Ok(()) if single => return Ok(()),
-                Ok(()) => {}
-                // What one message has caused does not end the conversation, unless nobody is
-                // there to write another.
-                Err(error) if passes(&error) && terminal && !single => {
-                    output::note(format_args!("error: {error}"));
-                }
-                Err(error) => return Err(error),
-            },
-        }
-    }
+    let mut chat = Conversation::new(session, kept, system);
+    let talked = chat.talk(first, single);
+    let saved = chat.kept.save(&chat.session.engine);
+    talked.and(saved)
 }
 
 /// Whether an error is of one message: the engine can take another.
@@ -78,6 +51,20 @@ enum Input {
 }
 
 const QUOTES: &str = "\"\"\"";
+
+/// What the user types next. Ctrl-C is an end, too: what is kept is saved after it.
+fn typed() -> Result<Input> {
+    let interrupt = Interrupt::watch();
+    let (sender, input) = mpsc::channel();
+    thread::spawn(move || sender.send(read(&mut io::stdin().lock())));
+    loop {
+        match input.recv_timeout(Duration::from_millis(50)) {
+            Ok(input) => return input,
+            Err(RecvTimeoutError::Timeout) if !interrupt.requested() => {}
+            Err(_) => return Ok(Input::End),
+        }
+    }
+}
 
 /// Reads a message or command: a line, or the lines between two `"""`.
 fn read(from: &mut impl BufRead) -> Result<Input> {
@@ -106,97 +93,96 @@ fn read(from: &mut impl BufRead) -> Result<Input> {
     Ok(Input::Message(message.trim_matches('\n').to_owned()))
 }
 
-/// The messages so far, and the sequence that holds them.
+/// The messages so far, and the history that holds them.
 struct Conversation<'s> {
     session: &'s mut Session,
     system: Option<String>,
-    messages: Vec<Message>,
-    sequence: Option<Sequence>,
-    /// The end of the last message of the user. Templates may render earlier answers otherwise
-    /// than they were generated (without their thinking): then this is what can be kept.
-    checkpoint: Option<Checkpoint>,
+    kept: Kept,
 }
 
 impl<'s> Conversation<'s> {
-    fn new(session: &'s mut Session, system: Option<String>) -> Self {
-        let mut chat =
-            Self { session, system, messages: Vec::new(), sequence: None, checkpoint: None };
-        chat.clear();
+    fn new(session: &'s mut Session, kept: Kept, system: Option<String>) -> Self {
+        let mut chat = Self { session, system, kept };
+        match chat.kept.messages.len() {
+            0 => chat.clear(),
+            n => output::note(format_args!("the conversation goes on after {n} messages")),
+        }
         chat
     }
 
-    fn clear(&mut self) {
-        self.messages.clear();
-        self.messages.extend(self.system.iter().map(|text| Message::new("system", text)));
-        self.sequence = None;
-        self.checkpoint = None;
+    fn talk(&mut self, mut first: Option<String>, single: bool) -> Result<()> {
+        let terminal = io::stdin().is_terminal();
+        if terminal {
+            output::note(HELP);
+        }
+        loop {
+            let input = match first.take() {
+                Some(text) => Input::Message(text),
+                None => {
+                    if terminal {
+                        output::prompt("> ");
+                    }
+                    typed()?
+                }
+            };
+            match input {
+                Input::End => {
+                    if terminal {
+                        output::note("");
+                    }
+                    return Ok(());
+                }
+                Input::Clear => self.clear(),
+                Input::Help => output::note(HELP),
+                Input::Message(text) if text.trim().is_empty() => continue,
+                Input::Message(text) => match self.turn(text) {
+                    Ok(()) if single => return Ok(()),
+                    Ok(()) => {}
+                    // What one message has caused does not end the conversation, unless nobody
+                    // is there to write another.
+                    Err(error) if passes(&error) && terminal && !single => {
+                        output::note(format_args!("error: {error}"));
+                    }
+                    Err(error) => return Err(error),
+                },
+            }
+        }
     }
 
-    /// One message and its answer. After an error the message is forgotten, and the sequence,
-    /// which may be anywhere.
+    fn clear(&mut self) {
+        let system = self.system.iter().map(|text| Message::new("system", text));
+        self.kept.messages = system.collect();
+        self.kept.history.clear(&self.session.engine);
+    }
+
+    /// One message and its answer. After an error the message is forgotten.
     fn turn(&mut self, text: String) -> Result<()> {
-        self.messages.push(Message::new("user", text));
+        self.kept.messages.push(Message::new("user", text));
         match self.answer() {
             Ok(message) => {
-                self.messages.push(message);
+                self.kept.messages.push(message);
                 Ok(())
             }
             Err(error) => {
-                self.messages.pop();
-                self.checkpoint = None;
+                self.kept.messages.pop();
                 Err(error)
             }
         }
     }
 
     fn answer(&mut self) -> Result<Message> {
-        let rendered = self.session.render(&self.messages, true)?;
+        let rendered = self.session.render(&self.kept.messages, true)?;
         let prompt = self.session.encode(&rendered, false)?;
-        let mut sequence = self.rewind(&prompt)?;
-        let closed = self.session.encode(&self.session.render(&self.messages, false)?, false)?;
-        let mark = prompt.starts_with(&closed).then_some(closed.len());
+        let held = self.kept.history.tokens().len();
         let open = opens_thinking(&rendered);
         let mut show = self.session.printer(open);
-        let done = self.session.complete(&mut sequence, prompt, mark, &mut show)?;
-        self.sequence = Some(sequence);
+        let done = self.session.complete(&mut self.kept.history, prompt, &mut show)?;
         output::result("\n")?;
+        if held > 0 && done.reused == 0 {
+            output::note("the conversation was processed anew: its beginning has changed");
+        }
         output::note(report::summary(self.session.load, &done));
-        let mut parser = session::reply(open);
-        let (mut reasoning, mut text) = (None::<String>, String::new());
-        for part in parser.push(&done.text).into_iter().chain(parser.finish()) {
-            match part {
-                ReplyPart::Reasoning(part) => reasoning.get_or_insert_default().push_str(&part),
-                ReplyPart::Content(part) => text.push_str(&part),
-                ReplyPart::Call(_) => {}
-            }
-        }
-        let message = Message { reasoning_content: reasoning, ..Message::new("assistant", text) };
-        self.checkpoint = done.checkpoint.or(self.checkpoint.take());
-        Ok(message)
-    }
-
-    /// The sequence at the longest point it can be taken to that is a beginning of `prompt`.
-    fn rewind(&mut self, prompt: &[u32]) -> Result<Sequence> {
-        let engine = &self.session.engine;
-        let Some(mut sequence) = self.sequence.take() else { return engine.new_sequence() };
-        let held = sequence.tokens();
-        if held.len() < prompt.len() && prompt.starts_with(held) {
-            return Ok(sequence);
-        }
-        let common = held.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-        match &self.checkpoint {
-            Some(point) if point.position() <= common && point.position() < prompt.len() => {
-                engine.restore(&mut sequence, point)?;
-            }
-            _ => {
-                output::note(format_args!(
-                    "the conversation is processed anew: token {common} has changed"
-                ));
-                engine.clear(&mut sequence);
-                self.checkpoint = None;
-            }
-        }
-        Ok(sequence)
+        Ok(session::answer(&done.text, open))
     }
 }
 

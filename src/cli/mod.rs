@@ -10,6 +10,7 @@ mod devices;
 mod host_memory;
 mod inspect;
 mod interrupt;
+mod kept;
 mod logging;
 mod logits;
 mod output;

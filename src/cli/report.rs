@@ -22,6 +22,8 @@ pub(super) struct Report<'a> {
     tokens: &'a [u32],
     text: &'a str,
     prompt_tokens: usize,
+    /// Of them, those that a session file held.
+    cached_tokens: usize,
     generated_tokens: usize,
     finish_reason: FinishReason,
     seed: u64,
@@ -99,6 +101,7 @@ impl<'a> Report<'a> {
             tokens: &done.tokens,
             text: &done.text,
             prompt_tokens: done.prompt_tokens,
+            cached_tokens: done.reused,
             generated_tokens: done.tokens.len(),
             finish_reason: done.finish,
             seed: done.seed,

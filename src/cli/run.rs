@@ -1,6 +1,9 @@
 //! `engine run`: one prompt, or a conversation where the user is there to have one.
 
-use std::io::{self, IsTerminal, Read};
+use std::{
+    io::{self, IsTerminal, Read},
+    path::PathBuf,
+};
 
 use clap::Args;
 use engine::{
@@ -11,7 +14,9 @@ use engine::{
 
 use super::{
     args::{GenerateArgs, ModelArgs, SamplingArgs},
-    chat, output,
+    chat,
+    kept::{self, Kept},
+    output,
     prompt::{Prompt, PromptArgs, TemplateArgs},
     report::{self, Report},
     session::{self, Session},
@@ -29,6 +34,9 @@ pub(super) struct RunArgs {
     /// Show only the answer, not the thinking before it
     #[arg(long, alias = "hidethinking")]
     hide_thinking: bool,
+    /// Keep the conversation in FILE: what is in it need not be processed again
+    #[arg(long, alias = "prompt-cache", value_name = "FILE")]
+    session: Option<PathBuf>,
     /// Print one JSON object instead of streaming text
     #[arg(long)]
     json: bool,
@@ -59,6 +67,7 @@ pub(super) fn chat(args: &RunArgs) -> Result<()> {
 }
 
 fn start(args: &RunArgs, conversation: bool) -> Result<()> {
+    kept::check(args.session.as_deref())?;
     let terminal = io::stdin().is_terminal();
     let mut stdin = io::stdin();
     // In a conversation stdin brings the messages, one a line.
@@ -76,35 +85,60 @@ fn start(args: &RunArgs, conversation: bool) -> Result<()> {
             return Err(Error::Usage("--tokens does not go with a conversation".into()));
         }
     };
-    // That of the turn before, and the one that takes its place.
-    let mut session = open(args, Checkpoints { memory: u64::MAX, count: 2 })?;
+    let mut session = open(args, POINTS)?;
+    let kept = Kept::open(&session.engine, args.session.as_deref())?;
     let system = args.prompt.system_prompt.clone();
-    chat::converse(&mut session, system, first, args.single_turn)?;
+    chat::converse(&mut session, kept, system, first, args.single_turn)?;
     finish(args, &mut session)
 }
 
 fn one_shot(args: &RunArgs, prompt: Prompt) -> Result<()> {
-    let mut session = open(args, Checkpoints::default())?;
-    let (tokens, open) = encode(args, &session, prompt)?;
-    let mut sequence = session.engine.new_sequence()?;
-    let mut print = session.printer(open);
-    let mut show = |text: &str| if args.json { Ok(()) } else { print(text) };
-    let done = session.complete(&mut sequence, tokens, None, &mut show)?;
-    if args.json {
-        output::json(&Report::new(&mut session, &done)?)?;
-    } else {
-        output::result("\n")?;
-        output::note(report::summary(session.load, &done));
-    }
+    let points = if args.session.is_some() { POINTS } else { Checkpoints::default() };
+    let mut session = open(args, points)?;
+    let opening = encode(args, &session, prompt)?;
+    let mut kept = Kept::open(&session.engine, args.session.as_deref())?;
+    let answered = answer(args, &mut session, &mut kept, opening);
+    // Whatever has ended it: what was processed is kept.
+    let saved = kept.save(&session.engine);
+    answered.and(saved)?;
     finish(args, &mut session)
 }
 
-/// The prompt's tokens, and whether they leave thinking open.
-fn encode(args: &RunArgs, session: &Session, prompt: Prompt) -> Result<(Vec<u32>, bool)> {
+fn answer(args: &RunArgs, session: &mut Session, kept: &mut Kept, opening: Opening) -> Result<()> {
+    let Opening { mut messages, tokens, open } = opening;
+    let mut print = session.printer(open);
+    let mut show = |text: &str| if args.json { Ok(()) } else { print(text) };
+    let done = session.complete(&mut kept.history, tokens, &mut show)?;
+    if !messages.is_empty() {
+        messages.push(session::answer(&done.text, open));
+    }
+    kept.messages = messages;
+    if args.json {
+        return output::json(&Report::new(session, &done)?);
+    }
+    output::result("\n")?;
+    output::note(report::summary(session.load, &done));
+    Ok(())
+}
+
+/// Points to go back to: after the instructions, before the last answer, and two between.
+const POINTS: Checkpoints = Checkpoints { memory: u64::MAX, count: 4 };
+
+/// How an answer begins.
+struct Opening {
+    /// None without a template.
+    messages: Vec<Message>,
+    tokens: Vec<u32>,
+    /// Whether they leave thinking open.
+    open: bool,
+}
+
+fn encode(args: &RunArgs, session: &Session, prompt: Prompt) -> Result<Opening> {
+    let plain = |tokens| Opening { messages: Vec::new(), tokens, open: false };
     let text = match prompt {
         Prompt::Tokens(tokens) => {
             session::check_tokens(&session.engine, &tokens)?;
-            return Ok((tokens, false));
+            return Ok(plain(tokens));
         }
         Prompt::Text(text) => text,
     };
@@ -113,13 +147,14 @@ fn encode(args: &RunArgs, session: &Session, prompt: Prompt) -> Result<(Vec<u32>
         if without_template && !args.prompt.raw {
             output::note("the file has no chat template: the prompt is taken as it is");
         }
-        return Ok((session.encode(&text, true)?, false));
+        return Ok(plain(session.encode(&text, true)?));
     }
     let system = args.prompt.system_prompt.iter();
     let mut messages: Vec<_> = system.map(|text| Message::new("system", text)).collect();
     messages.push(Message::new("user", text));
     let rendered = session.render(&messages, true)?;
-    Ok((session.encode(&rendered, false)?, opens_thinking(&rendered)))
+    let tokens = session.encode(&rendered, false)?;
+    Ok(Opening { messages, tokens, open: opens_thinking(&rendered) })
 }
 
 fn open(args: &RunArgs, checkpoints: Checkpoints) -> Result<Session> {

@@ -1,12 +1,23 @@
 //! `engine serve`: the HTTP server.
 
-use std::{fs, net::TcpListener, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    net::TcpListener,
+    path::PathBuf,
+    process,
+    sync::{
+        Arc,
+        mpsc::{self, Receiver},
+    },
+    time::Duration,
+};
 
 use clap::Args;
 use engine::{
     Error, Result,
+    history::CheckpointOptions,
     plan::Checkpoints,
-    serve::{self, CheckpointOptions, Loaded, ServeOptions},
+    serve::{self, Loaded, ServeOptions, SessionOptions},
 };
 
 use super::{
@@ -72,11 +83,22 @@ struct ServerArgs {
     #[arg(long, value_name = "N", default_value_t = 8192)]
     #[arg(value_parser = clap::value_parser!(u32).range(64..))]
     checkpoint_min_step: u32,
+    /// Keep conversations in this directory: saved when the server ends, when it has nothing to do
+    /// or when a slot is needed, and loaded when a prompt starts like one
+    #[arg(long, alias = "slot-save-path", value_name = "DIR")]
+    session_dir: Option<PathBuf>,
+    /// Room for them on the disk; the oldest go first. With K, M or G behind the number, of 1024
+    #[arg(long, value_name = "BYTES", default_value = "32G", value_parser = parse_bytes)]
+    session_space: u64,
     /// Seconds of silence after which a stream sends a comment; -1 for never
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     #[arg(value_parser = clap::value_parser!(i32).range(-1..))]
     sse_ping_interval: i32,
 }
+
+/// Time without requests after which conversations are saved: longer than it takes to read an
+/// answer and ask again.
+const IDLE: Duration = Duration::from_secs(60);
 
 /// Runs `engine serve`.
 pub(super) fn run(args: &ServeArgs) -> Result<()> {
@@ -95,6 +117,7 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
             count: server.ctx_checkpoints.into(),
             every: server.checkpoint_min_step as usize,
         },
+        sessions: server.sessions()?,
         ping: u64::try_from(server.sse_ping_interval.max(-1))
             .ok()
             .map(|s| Duration::from_secs(s.max(1))),
@@ -119,7 +142,10 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
         output::note(format_args!("serving on http://{local}"));
         Ok(Loaded { engine, name: args.name(), template, sampling })
     };
-    match serve::serve(listener, options, load)? {}
+    // Without anything to save it ends as any program does.
+    let (_never, nothing) = mpsc::channel();
+    let stop = if options.sessions.is_some() { stop() } else { nothing };
+    serve::serve(listener, options, load, stop)
 }
 
 impl ServeArgs {
@@ -131,7 +157,30 @@ impl ServeArgs {
     }
 }
 
+/// Receives something when the server is to end: Ctrl-C, or the system's wish. Asked again, it ends
+/// at once.
+fn stop() -> Receiver<()> {
+    let (sender, stop) = mpsc::channel();
+    let handler = move || {
+        output::note("ending; press Ctrl-C again to end without saving");
+        if sender.send(()).is_err() {
+            process::exit(130);
+        }
+    };
+    if let Err(error) = ctrlc::set_handler(handler) {
+        output::note(format_args!("nothing is saved when the server ends: {error}"));
+    }
+    stop
+}
+
 impl ServerArgs {
+    /// Where conversations are kept.
+    fn sessions(&self) -> Result<Option<SessionOptions>> {
+        let Some(folder) = self.session_dir.clone() else { return Ok(None) };
+        fs::create_dir_all(&folder).map_err(|e| Error::io(&folder, e))?;
+        Ok(Some(SessionOptions { folder, space: self.session_space, idle: IDLE }))
+    }
+
     /// What is planned of memory for checkpoints.
     fn checkpoints(&self) -> Checkpoints {
         Checkpoints { memory: self.checkpoint_memory, count: self.ctx_checkpoints.into() }

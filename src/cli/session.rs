@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use engine::{
     Engine, EngineOptions, Error, Gguf, Result, demo,
     generate::{FinishReason, GenerateOptions, Generation, Next},
+    history::History,
     sample::{Sampler, SamplingParams},
-    sequence::{Checkpoint, Sequence},
+    sequence::Sequence,
     text::{
         ChatTemplate, EncodeOptions, Message, RenderOptions, ReplyOptions, ReplyParser, ReplyPart,
     },
@@ -29,7 +30,12 @@ pub(super) struct Session {
     template: Option<ChatTemplate>,
     render: RenderOptions,
     hide_thinking: bool,
+    /// How many points of a history are kept.
+    points: usize,
 }
+
+/// A point is taken at least every so many tokens of a prompt.
+const EVERY: usize = 8192;
 
 /// What came of a prompt.
 pub(super) struct Completion {
@@ -46,8 +52,6 @@ pub(super) struct Completion {
     pub(super) prefill: Duration,
     /// For the tokens after the first.
     pub(super) decode: Duration,
-    /// The point that was asked for, if the prompt was processed from before it.
-    pub(super) checkpoint: Option<Checkpoint>,
 }
 
 impl Session {
@@ -72,6 +76,7 @@ impl Session {
             render: template.render_options(),
             hide_thinking,
             load: started.elapsed(),
+            points: options.checkpoints.count as usize,
             options: generate.options(),
             engine,
             sampling,
@@ -112,48 +117,51 @@ impl Session {
         }
     }
 
-    /// Continues `prompt`, of which `sequence` holds a beginning, and gives the text to `show`
-    /// piece by piece. Takes a checkpoint after the first `mark` tokens of the prompt, if given.
-    /// Ctrl-C ends it with what is there.
+    /// Takes `history` to what it shares with `prompt`, continues that, and gives the text to `show`
+    /// piece by piece. Ctrl-C ends it with what is there.
     pub(super) fn complete(
         &mut self,
-        sequence: &mut Sequence,
+        history: &mut History,
         prompt: Vec<u32>,
-        mark: Option<usize>,
         show: &mut dyn FnMut(&str) -> Result<()>,
     ) -> Result<Completion> {
         let sampler = Sampler::new(self.sampling.clone())?;
         let seed = sampler.seed();
-        let (prompt_tokens, reused) = (prompt.len(), sequence.tokens().len());
+        let (prompt_tokens, reused) = (prompt.len(), history.reusable(&prompt));
         let context = self.engine.context() as usize;
         let mut generation =
-            Generation::new(sampler, self.options.clone(), prompt, reused, context)?;
+            Generation::new(sampler, self.options.clone(), prompt.clone(), reused, context)?;
+        history.rewind(&self.engine, &prompt, true)?;
+        let mut cuts = match self.points {
+            0 => Vec::new(),
+            _ => history.cuts(&self.engine, &prompt, EVERY),
+        };
         let interrupt = Interrupt::watch();
         let started = Instant::now();
-        let (mut prefill, mut checkpoint) = (None, None);
+        let mut prefill = None;
         let mut text = String::new();
         let finish = loop {
             let piece = match generation.next() {
                 Next::Done(reason) => break reason,
                 _ if interrupt.requested() => generation.cancel(),
                 Next::Prefill(tokens) => {
-                    let held = sequence.tokens().len();
-                    let to_mark = mark.and_then(|mark| mark.checked_sub(held));
-                    let count = to_mark.filter(|n| (1..tokens.len()).contains(n));
-                    self.prefill(sequence, &tokens[..count.unwrap_or(tokens.len())], &interrupt)?;
-                    generation.appended(sequence.tokens().len() - held);
-                    if mark == Some(sequence.tokens().len()) {
-                        checkpoint = Some(self.engine.checkpoint(sequence)?);
+                    let held = history.tokens().len();
+                    let count = cuts.first().map_or(tokens.len(), |cut| cut - held);
+                    self.prefill(history.sequence(), &tokens[..count], &interrupt)?;
+                    generation.appended(history.tokens().len() - held);
+                    if cuts.first() == Some(&history.tokens().len()) {
+                        cuts.remove(0);
+                        history.keep(&self.engine, self.points);
                     }
                     continue;
                 }
                 Next::Choose => {
-                    let token = self.choose(sequence, generation.sampler())?;
+                    let token = self.choose(history.sequence(), generation.sampler())?;
                     prefill.get_or_insert_with(|| started.elapsed());
                     generation.push(token, self.engine.tokenizer())
                 }
                 Next::Decode(token) => {
-                    self.engine.decode(sequence, token)?;
+                    self.engine.decode(history.sequence(), token)?;
                     generation.appended(1);
                     continue;
                 }
@@ -164,7 +172,7 @@ impl Session {
         if prefill.is_none() && finish != FinishReason::Cancelled {
             // Nothing was generated: reading waits for the device, so that its time and its
             // errors show all the same.
-            self.engine.logits(sequence)?;
+            self.engine.logits(history.sequence())?;
         }
         let elapsed = started.elapsed();
         let prefill = prefill.unwrap_or(elapsed);
@@ -177,7 +185,6 @@ impl Session {
             seed,
             prefill,
             decode: elapsed - prefill,
-            checkpoint,
         })
     }
 
@@ -209,8 +216,22 @@ impl Session {
 }
 
 /// Takes a reply without tools apart; `open` tells whether the prompt leaves thinking open.
-pub(super) fn reply(open: bool) -> ReplyParser {
+fn reply(open: bool) -> ReplyParser {
     ReplyParser::new(ReplyOptions { thinking: true, open, tools: None })
+}
+
+/// The message that `text` is; `open` tells whether the prompt leaves thinking open.
+pub(super) fn answer(text: &str, open: bool) -> Message {
+    let mut parser = reply(open);
+    let (mut reasoning, mut content) = (None::<String>, String::new());
+    for part in parser.push(text).into_iter().chain(parser.finish()) {
+        match part {
+            ReplyPart::Reasoning(part) => reasoning.get_or_insert_default().push_str(&part),
+            ReplyPart::Content(part) => content.push_str(&part),
+            ReplyPart::Call(_) => {}
+        }
+    }
+    Message { reasoning_content: reasoning, ..Message::new("assistant", content) }
 }
 
 /// Refuses ids of `--tokens` that the vocabulary does not have.

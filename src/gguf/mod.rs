@@ -6,6 +6,7 @@
 
 mod convert;
 mod cursor;
+mod fingerprint;
 mod header;
 mod metadata;
 mod split;

@@ -1,11 +1,11 @@
 //! Submission and read-back: the only place where the host waits for the device.
 
 use super::{
-    Buf, Gpu, MemoryKind, Recording,
+    Buf, Gpu, Heap, MemoryKind, Recording,
     record::{Command, Dispatch},
 };
 use crate::{Error, Result};
-use std::time::Instant;
+use std::{ops::Range, time::Instant};
 
 /// A host-readable buffer, made once and reused for every read.
 #[derive(Debug)]
@@ -74,7 +74,47 @@ impl Readback {
         self.read_parts(gpu, &parts, out)
     }
 
+    /// Shows `visit` the first `bytes` of `buf` (a multiple of 4) once everything submitted is done,
+    /// in pieces of `piece` (at most this buffer's size). What is in host memory is seen in place.
+    ///
+    /// # Errors
+    /// [`Error::Device`] when the device has failed, and whatever `visit` returns.
+    pub fn stream(
+        &self,
+        gpu: &Gpu,
+        buf: &Buf,
+        bytes: u64,
+        piece: u64,
+        visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+    ) -> Result<()> {
+        if bytes > buf.size() || piece == 0 || piece > self.staging.size() {
+            return Err(Error::Device(format!("cannot read {bytes} bytes by {piece}")));
+        }
+        let mut offset = 0;
+        while offset < bytes {
+            let n = piece.min(bytes - offset);
+            match buf.heap() {
+                Heap::Host => mapped(gpu, buf, offset..offset + n, visit)?,
+                Heap::Device => {
+                    self.stage(gpu, &[(buf, offset, n)])?;
+                    mapped(gpu, &self.staging, 0..n, visit)?;
+                }
+            }
+            offset += n;
+        }
+        Ok(())
+    }
+
     fn read_parts(&self, gpu: &Gpu, parts: &[(&Buf, u64, u64)], out: &mut [u8]) -> Result<()> {
+        let bytes = self.stage(gpu, parts)?;
+        mapped(gpu, &self.staging, 0..bytes, &mut |seen| {
+            out.copy_from_slice(seen);
+            Ok(())
+        })
+    }
+
+    /// Copies ranges of buffers to this one, one after the other; returns their bytes.
+    fn stage(&self, gpu: &Gpu, parts: &[(&Buf, u64, u64)]) -> Result<u64> {
         let staging = self.staging.raw()?;
         let mut encoder = gpu.inner().device.create_command_encoder(&Default::default());
         let mut bytes = 0;
@@ -85,16 +125,27 @@ impl Readback {
             encoder.copy_buffer_to_buffer(buf.raw()?, *offset, staging, bytes, *part);
             bytes += part;
         }
-        let submission = gpu.inner().queue.submit([encoder.finish()]);
+        gpu.inner().queue.submit([encoder.finish()]);
         gpu.check()?;
-        let slice = staging.slice(..bytes);
-        slice.map_async(wgpu::MapMode::Read, |_| ());
-        gpu.wait(Some(submission))?;
-        let failed = |e: &dyn std::fmt::Display| Error::Device(format!("reading failed: {e}"));
-        out.copy_from_slice(&slice.get_mapped_range().map_err(|e| failed(&e))?);
-        staging.unmap();
-        Ok(())
+        Ok(bytes)
     }
+}
+
+/// Shows `visit` a range of a buffer that can be mapped, once everything submitted is done.
+fn mapped(
+    gpu: &Gpu,
+    buf: &Buf,
+    range: Range<u64>,
+    visit: &mut dyn FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
+    let raw = buf.raw()?;
+    let slice = raw.slice(range);
+    slice.map_async(wgpu::MapMode::Read, |_| ());
+    gpu.wait(None)?;
+    let failed = |e: &dyn std::fmt::Display| Error::Device(format!("reading failed: {e}"));
+    let visited = visit(&slice.get_mapped_range().map_err(|e| failed(&e))?);
+    raw.unmap();
+    visited
 }
 
 fn encode(encoder: &mut wgpu::CommandEncoder, recording: &Recording, part: &[Command]) {

@@ -7,6 +7,7 @@ use crate::{
     Error, Result,
     gpu::{Buf, Memory, MemoryKind},
     ops::Tokens,
+    session::{Extent, Tiles},
 };
 
 /// Blocks of a tile of pooled keys: of each eight values of a key, those of the tile's blocks lie
@@ -161,6 +162,25 @@ impl IndexLayer {
     /// Bytes of `keys` keys, raw or pooled.
     pub fn bytes(&self, keys: u32) -> u64 {
         self.element.bytes(u64::from(keys) * u64::from(self.shape.head_dim))
+    }
+
+    /// Raw keys of the first `n` tokens and pooled keys of their complete blocks, by segment.
+    pub(crate) fn filled(&self, n: u32) -> [Vec<Extent>; 2] {
+        let chunk = self.element.bytes(8) as usize;
+        let tiles = Tiles { rows: TILE as usize, chunks: self.shape.head_dim as usize / 8, chunk };
+        let before = || self.segments.iter().take_while(|segment| segment.first < n);
+        let tokens = |segment: &IndexSegment| (n - segment.first).min(segment.tokens);
+        let raw = before().map(|segment| Extent {
+            buf: segment.raw.clone(),
+            bytes: self.bytes(tokens(segment)),
+            tiles: None,
+        });
+        let pooled = before().map(|segment| Extent {
+            buf: segment.pooled.clone(),
+            bytes: self.bytes(tokens(segment) / self.shape.ratio),
+            tiles: Some(tiles),
+        });
+        [raw.collect(), pooled.collect()]
     }
 
     /// The segments, by position.

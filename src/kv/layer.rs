@@ -8,6 +8,7 @@ use crate::{
     Error, Result,
     gpu::{Buf, Heap, Memory, MemoryKind},
     ops::Tokens,
+    session::Extent,
 };
 
 /// Tokens of the first segment, where the context is not shorter. Each later one doubles the
@@ -289,6 +290,21 @@ impl KvLayer {
     /// The segments, by position.
     pub fn segments(&self) -> &[KvSegment] {
         &self.segments
+    }
+
+    /// Keys and values of the first `n` tokens, by segment, in whole tiles of rows.
+    pub(crate) fn filled(&self, n: u32) -> [Vec<Extent>; 2] {
+        let (k, v) = self.row_bytes();
+        let of = |row: u64, buf: fn(&KvSegment) -> &Buf| {
+            let before = self.segments.iter().take_while(|segment| segment.first < n);
+            let filled = before.map(|segment| {
+                let tokens = (n - segment.first).min(segment.tokens);
+                let bytes = row * u64::from(tokens.next_multiple_of(KvType::TILE));
+                Extent { buf: buf(segment).clone(), bytes, tiles: None }
+            });
+            filled.collect()
+        };
+        [of(k, |segment| &segment.k), of(v, |segment| &segment.v)]
     }
 
     /// Element type of the keys.

@@ -6,6 +6,7 @@ use crate::{
     gpu::{Gpu, Heap, Memory, MemoryKind},
     kv::{CacheOptions, IndexLayer, KvCounts, KvLayer, KvSpan, Placement, StepTaken},
     ops::Tensor,
+    session::{Extent, Part},
 };
 
 /// State of one gated delta net layer, f32, updated in place.
@@ -55,6 +56,11 @@ impl Checkpoint {
     /// Memory that it takes.
     pub fn bytes(&self) -> u64 {
         self.0.iter().map(|tensor| tensor.buf.size()).sum()
+    }
+
+    /// All of it, for a session file that has it at `position`.
+    pub(crate) fn part(&self, position: u32) -> Part {
+        Part { name: format!("checkpoint at {position}"), extents: whole(&self.0) }
     }
 }
 
@@ -220,6 +226,34 @@ impl SequenceState {
         }
     }
 
+    /// All of it after `n` tokens, in the order of a session file.
+    pub(crate) fn parts(&self, n: u32) -> Vec<Part> {
+        let mut parts = Vec::new();
+        for (il, layer) in self.layers.iter().enumerate() {
+            let mut add = |what: &str, extents| {
+                parts.push(Part { name: format!("{what} of layer {il}"), extents });
+            };
+            match layer {
+                LayerState::Attention(AttentionState { kv, index }) => {
+                    let [keys, values] = kv.filled(n);
+                    add("keys", keys);
+                    add("values", values);
+                    if let Some(index) = index {
+                        let [raw, pooled] = index.filled(n);
+                        add("index keys", raw);
+                        add("pooled index keys", pooled);
+                    }
+                }
+                LayerState::Recurrent(RecurrentState { conv_tail, s }) => {
+                    add("state", whole([conv_tail, s]));
+                }
+            }
+        }
+        let tail = self.ngram_tail.as_ref();
+        parts.extend(tail.map(|tail| Part { name: "n-gram state".into(), extents: whole([tail]) }));
+        parts
+    }
+
     /// Puts values of `values`, which is told how many, into the part of fixed size.
     ///
     /// # Errors
@@ -235,6 +269,15 @@ impl SequenceState {
     pub fn clear(&self, gpu: &Gpu) {
         self.fixed().for_each(|tensor| gpu.zero(&tensor.buf));
     }
+}
+
+fn whole<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> Vec<Extent> {
+    let extent = |tensor: &Tensor| Extent {
+        buf: tensor.buf.clone(),
+        bytes: u64::from(tensor.rows) * u64::from(tensor.width) * 4,
+        tiles: None,
+    };
+    tensors.into_iter().map(extent).collect()
 }
 
 fn another_kind(il: usize) -> Error {

@@ -1,6 +1,7 @@
 //! What every route sees, and the table of routes.
 
 use std::{
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, OnceLock, PoisonError},
     time::Duration,
 };
@@ -14,9 +15,14 @@ use axum::{
     routing::{any, get, post},
 };
 use serde_json::Value;
+use tokio::sync::oneshot;
 
 use super::{
-    chat, completion, error::ApiError, host, info, native, page, queue::Queue, responses,
+    chat, completion, conversations,
+    error::ApiError,
+    host, info, native, page,
+    queue::{Action, Full, Moved, Order, Queue},
+    responses, slots,
     status::Status,
 };
 use crate::{
@@ -37,6 +43,8 @@ pub(super) struct App {
     pub(super) generate: GenerateOptions,
     pub(super) render: RenderOptions,
     pub(super) reuse: bool,
+    /// The directory of sessions.
+    pub(super) sessions: Option<PathBuf>,
     /// Silence after which a stream sends a comment.
     pub(super) ping: Option<Duration>,
     /// There while it is loaded.
@@ -66,6 +74,23 @@ impl App {
             0 => ApiError::unavailable("Loading model"),
             _ => ApiError::unavailable("Loading model again: the device has failed"),
         })
+    }
+
+    /// The directory of sessions, or the answer that there is none.
+    pub(super) fn sessions(&self) -> Result<&Path, ApiError> {
+        self.sessions.as_deref().ok_or_else(|| {
+            ApiError::unsupported("nothing is saved: start the server with --session-dir")
+        })
+    }
+
+    /// Has the engine's thread do something about sessions.
+    pub(super) async fn order(&self, what: Action) -> Result<Moved, ApiError> {
+        self.model()?;
+        let (done, moved) = oneshot::channel();
+        let full = |Full| ApiError::unavailable("too many orders wait");
+        self.queue.order(Order { what, done }).map_err(full)?;
+        let gone = |_| ApiError::server("the engine has stopped");
+        Ok(moved.await.map_err(gone)??)
     }
 
     /// Puts the model in, or takes it out.
@@ -108,6 +133,12 @@ pub(super) fn router(app: Arc<App>) -> Router {
         .route("/v1/rerank", any(info::unsupported))
         .route("/infill", any(info::unsupported))
         .route("/slots", get(info::slots))
+        .route("/slots/{id}", post(slots::act))
+        .route("/conversations", get(conversations::list))
+        .route(
+            "/conversations/{id}",
+            get(conversations::show).put(conversations::keep).delete(conversations::forget),
+        )
         .route("/metrics", get(info::metrics))
         .fallback(unknown)
         .method_not_allowed_fallback(wrong_method)

@@ -109,8 +109,9 @@ impl ApiError {
 impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
-            // What the request has caused: the template's own sentence, a parameter out of range.
-            Error::Template(_) | Error::Usage(_) | Error::Context(_) => {
+            // What the request has caused: the template's own sentence, a parameter out of range,
+            // a file that does not fit.
+            Error::Template(_) | Error::Usage(_) | Error::Context(_) | Error::Session { .. } => {
                 Self::invalid(error.to_string())
             }
             _ => Self::server(error.to_string()),

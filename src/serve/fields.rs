@@ -88,6 +88,11 @@ impl Fields {
         self.take(name)?.ok_or_else(|| ApiError::field(name, "is missing"))
     }
 
+    /// All that are not read.
+    pub(super) fn into_inner(self) -> Map<String, Value> {
+        self.0
+    }
+
     /// The value of a field that stays to be read.
     pub(super) fn peek(&self, name: &str) -> Option<&Value> {
         self.0.get(name)

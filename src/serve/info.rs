@@ -63,6 +63,7 @@ pub(super) async fn props(State(app): State<Arc<App>>) -> Result<Response, ApiEr
         "modalities": {"vision": false, "audio": false},
         "build_info": BUILD,
         "is_sleeping": false,
+        "keeps_conversations": app.sessions.is_some(),
         "memory": app.status.now().memory,
     })))
 }

@@ -11,18 +11,20 @@
 //!
 //! The engine runs on one thread, all else on others. Only token ids, text and settings cross
 //! between them. A client that leaves drops the receiver of its events; the engine sees that
-//! before the next step and frees the slot.
+//! before the next step and frees the slot. What slots hold `keeping` moves to files and back.
 
 mod answer;
 mod app;
 mod chat;
 mod completion;
+mod conversations;
 mod error;
 mod fields;
 mod format;
 mod host;
 mod http;
 mod info;
+mod keeping;
 mod logprobs;
 mod messages;
 mod native;
@@ -32,10 +34,11 @@ mod queue;
 mod request;
 mod response_events;
 mod responses;
-mod reuse;
 mod scheduler;
 mod slot;
+mod slots;
 mod status;
+mod store;
 mod stream;
 mod together;
 mod tools;
@@ -43,18 +46,18 @@ mod tools;
 use std::{
     net::TcpListener,
     ops::ControlFlow,
-    sync::{Arc, Mutex, OnceLock},
+    path::PathBuf,
+    sync::{Arc, Mutex, OnceLock, mpsc::Receiver},
     thread,
     time::Duration,
 };
 
 use serde_json::json;
 
-pub use reuse::CheckpointOptions;
-
 use crate::{
     Engine, Error, Result,
     generate::GenerateOptions,
+    history::CheckpointOptions,
     sample::PartialSampling,
     text::{ChatTemplate, RenderOptions},
 };
@@ -62,6 +65,7 @@ use app::{App, Model};
 use queue::Queue;
 use scheduler::Scheduler;
 use status::{Now, Status};
+use store::Store;
 
 /// How to serve.
 pub struct ServeOptions {
@@ -79,8 +83,21 @@ pub struct ServeOptions {
     pub reuse: bool,
     /// Checkpoints of earlier requests.
     pub checkpoints: CheckpointOptions,
+    /// Where conversations are kept.
+    pub sessions: Option<SessionOptions>,
     /// Silence after which a stream sends a comment, so that nobody in between gives up on it.
     pub ping: Option<Duration>,
+}
+
+/// Where and how conversations are kept.
+#[derive(Clone, Debug)]
+pub struct SessionOptions {
+    /// The directory, which is made if it is not there.
+    pub folder: PathBuf,
+    /// Bytes that files may take that were saved without being asked for.
+    pub space: u64,
+    /// Time without requests after which they are saved.
+    pub idle: Duration,
 }
 
 /// A loaded model and how to speak with it.
@@ -101,17 +118,19 @@ const WORKERS: usize = 8;
 /// Between attempts to load again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// Serves on `listener` for ever; the engine runs on the calling thread. Until `load` has returned
-/// the model, requests are told to wait. After a failure of the device it is called again, which
-/// opens the device again.
+/// Serves on `listener` until `stop` receives something, and then saves what is to be kept; the
+/// engine runs on the calling thread. Until `load` has returned the model, requests are told to
+/// wait. After a failure of the device it is called again, which opens the device again.
 ///
 /// # Errors
-/// What the first `load` returns, or [`Error::Io`] if the system has no threads or sockets left.
+/// What the first `load` returns, or [`Error::Io`] if the system has no threads or sockets left or
+/// the directory of sessions cannot be read.
 pub fn serve(
     listener: TcpListener,
     options: ServeOptions,
     load: impl Fn() -> Result<Loaded>,
-) -> Result<std::convert::Infallible> {
+    stop: Receiver<()>,
+) -> Result<()> {
     let network = |error| Error::io("the HTTP server", error);
     let queue = Arc::new(Queue::new(options.queue.max(options.slots)));
     let status = Arc::new(Status::new(options.slots));
@@ -125,6 +144,7 @@ pub fn serve(
         generate: options.generate,
         render: options.render,
         reuse: options.reuse,
+        sessions: options.sessions.as_ref().map(|sessions| sessions.folder.clone()),
         ping: options.ping,
         model: Mutex::default(),
     });
@@ -144,20 +164,30 @@ pub fn serve(
     let http = move || runtime.block_on(async { axum::serve(listener, router).await });
     thread::Builder::new().name("http".into()).spawn(http).map_err(network)?;
 
+    let closing = queue.clone();
+    let stopped = move || stop.recv().iter().for_each(|()| closing.close());
+    thread::Builder::new().name("stop".into()).spawn(stopped).map_err(network)?;
+
     let mut loaded = load()?;
     loop {
         warm_up(&mut loaded.engine)?;
         status.update(|now| now.memory = loaded.engine.memory());
         let (model, engine) = loaded.split();
+        let sessions = options.sessions.as_ref();
+        let store = sessions.map(|SessionOptions { folder, space, idle }| {
+            Store::open(folder, *space, &engine).map(|store| (store, *idle))
+        });
+        let store = store.transpose()?;
         app.set_model(Some(Arc::new(model)));
         let scheduler = Scheduler::new(
             engine,
             options.slots,
+            store,
             options.checkpoints,
             queue.clone(),
             status.clone(),
         );
-        let fault = scheduler.run();
+        let Some(fault) = scheduler.run() else { return Ok(()) };
         tracing::error!("the device has failed and is opened again: {fault}");
         status.update(Now::fail);
         app.set_model(None);
@@ -268,8 +298,10 @@ mod tests {
             render: RenderOptions::default(),
             reuse: true,
             checkpoints: CheckpointOptions { memory: 1 << 20, count: 4, every: 512 },
+            sessions: None,
             ping: None,
         };
+        let (_stop, stopped) = mpsc::channel();
         let (sender, devices) = mpsc::channel();
         let load = move || {
             let options = EngineOptions { context: Some(256), ..Default::default() };
@@ -278,7 +310,7 @@ mod tests {
             let sampling = PartialSampling { temperature: Some(0.0), ..Default::default() };
             Ok(Loaded { engine, name: "demo".into(), template: None, sampling })
         };
-        thread::spawn(move || serve(listener, options, load));
+        thread::spawn(move || serve(listener, options, load, stopped));
         let serves = || {
             let start = Instant::now();
             while ask(address, "GET /health", "").0 != 200 {

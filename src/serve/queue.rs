@@ -1,5 +1,5 @@
 //! What crosses between the HTTP threads and the engine's: requests as token ids and settings,
-//! answers as ids and text.
+//! answers as ids and text, orders about what slots hold.
 
 use std::{
     collections::VecDeque,
@@ -7,10 +7,10 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{mpsc::UnboundedSender, oneshot};
 
 use crate::{
-    Error,
+    Error, Result,
     generate::{FinishReason, GenerateOptions},
     sample::SamplingParams,
     text::Constraint,
@@ -33,8 +33,39 @@ pub(super) struct Job {
     pub(super) reuse: bool,
     /// The one slot that may take it.
     pub(super) slot: Option<usize>,
+    /// Name of the conversation that it belongs to.
+    pub(super) session: Option<String>,
     /// Where events go, with the choice; closed when the client has gone.
     pub(super) events: UnboundedSender<(usize, Event)>,
+}
+
+/// Something to do about sessions, between requests.
+#[derive(Debug)]
+pub(super) struct Order {
+    pub(super) what: Action,
+    pub(super) done: oneshot::Sender<Result<Moved>>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub(super) enum Action {
+    /// Save what the slot holds as the file of this name.
+    Save(usize, String),
+    /// Load it onto the slot.
+    Restore(usize, String),
+    /// Empty the slot.
+    Erase(usize),
+    /// Forget the conversation of this name, on the disk and in slots.
+    Forget(String),
+}
+
+/// What was saved, restored or erased.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moved {
+    pub(super) tokens: usize,
+    /// Bytes of the file.
+    pub(super) bytes: u64,
+    pub(super) time: Duration,
 }
 
 /// What happens to a [`Job`]; the last is `Done` or `Failed`.
@@ -91,12 +122,20 @@ pub(super) struct Summary {
     pub(super) decode_time: Duration,
 }
 
-/// Jobs that wait for a slot.
+/// Jobs and orders that wait for a slot.
 #[derive(Debug)]
 pub(super) struct Queue {
-    waiting: Mutex<VecDeque<Job>>,
+    waiting: Mutex<Waiting>,
     arrived: Condvar,
     capacity: usize,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    jobs: VecDeque<Job>,
+    orders: VecDeque<Order>,
+    /// The server is to end.
+    closed: bool,
 }
 
 impl Queue {
@@ -105,13 +144,13 @@ impl Queue {
     }
 
     /// Adds all of `jobs`, or none if they do not fit.
-    pub(super) fn push(&self, jobs: Vec<Job>) -> Result<(), Full> {
+    pub(super) fn push(&self, jobs: Vec<Job>) -> std::result::Result<(), Full> {
         let mut waiting = self.lock();
-        waiting.retain(|job| !job.events.is_closed());
-        if waiting.len() + jobs.len() > self.capacity {
+        waiting.jobs.retain(|job| !job.events.is_closed());
+        if waiting.jobs.len() + jobs.len() > self.capacity {
             return Err(Full);
         }
-        waiting.extend(jobs);
+        waiting.jobs.extend(jobs);
         self.arrived.notify_one();
         Ok(())
     }
@@ -119,32 +158,78 @@ impl Queue {
     /// The next job whose client is still there and whose slot, if it wants a certain one, is free.
     pub(super) fn pop(&self, is_free: impl Fn(usize) -> bool) -> Option<Job> {
         let mut waiting = self.lock();
-        waiting.retain(|job| !job.events.is_closed());
-        let next = waiting.iter().position(|job| job.slot.is_none_or(&is_free))?;
-        waiting.remove(next)
+        waiting.jobs.retain(|job| !job.events.is_closed());
+        let next = waiting.jobs.iter().position(|job| job.slot.is_none_or(&is_free))?;
+        waiting.jobs.remove(next)
     }
 
-    /// Sleeps until there is a job.
-    pub(super) fn wait(&self) {
+    /// Adds an order, if it fits.
+    pub(super) fn order(&self, order: Order) -> std::result::Result<(), Full> {
+        let mut waiting = self.lock();
+        if waiting.orders.len() >= self.capacity {
+            return Err(Full);
+        }
+        waiting.orders.push_back(order);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    /// The next order that can be followed.
+    pub(super) fn pop_order(&self, can: impl Fn(&Action) -> bool) -> Option<Order> {
+        let mut waiting = self.lock();
+        let next = waiting.orders.iter().position(|order| can(&order.what))?;
+        waiting.orders.remove(next)
+    }
+
+    /// Sleeps until there is something to do, or for `most`; true if that has passed.
+    pub(super) fn wait(&self, most: Option<Duration>) -> bool {
+        let idle = |waiting: &mut Waiting| {
+            waiting.jobs.is_empty() && waiting.orders.is_empty() && !waiting.closed
+        };
         let waiting = self.lock();
-        drop(self.arrived.wait_while(waiting, |waiting| waiting.is_empty()));
+        let Some(most) = most else {
+            drop(self.arrived.wait_while(waiting, idle));
+            return false;
+        };
+        let woken = self.arrived.wait_timeout_while(waiting, most, idle);
+        woken.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    /// Ends all jobs that wait.
+    /// Has the engine's thread end after its present turn.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.arrived.notify_one();
+    }
+
+    /// Whether it is to end.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Ends all that wait.
     pub(super) fn fail(&self, fault: &Error) {
-        for job in self.lock().drain(..) {
+        let mut waiting = self.lock();
+        for job in waiting.jobs.drain(..) {
             let error = Error::Device(fault.to_string());
             let _ = job.events.send((job.choice, Event::Failed(error)));
+        }
+        for order in waiting.orders.drain(..) {
+            let _ = order.done.send(Err(Error::Device(fault.to_string())));
         }
     }
 
     /// Jobs that wait and whose clients do.
     pub(super) fn len(&self) -> usize {
-        self.lock().iter().filter(|job| !job.events.is_closed()).count()
+        self.lock().jobs.iter().filter(|job| !job.events.is_closed()).count()
     }
 
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Job>> {
-        // The list is whole at every moment.
+    /// Whether orders wait.
+    pub(super) fn has_orders(&self) -> bool {
+        !self.lock().orders.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // The lists are whole at every moment.
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -9,6 +9,7 @@ use super::{
     error::ApiError,
     fields::Fields,
     queue::{Event, Full, Job},
+    store,
 };
 use crate::{
     generate::GenerateOptions,
@@ -25,6 +26,7 @@ pub(super) struct Settings {
     options: GenerateOptions,
     reuse: bool,
     slot: Option<usize>,
+    session: Option<String>,
     /// Holds the answers to a grammar.
     pub(super) constraint: Option<Constraint>,
     pub(super) stream: bool,
@@ -66,6 +68,7 @@ impl Settings {
             options: fields.generation(&app.generate)?,
             reuse: fields.take("cache_prompt")?.unwrap_or(app.reuse),
             slot: slot.transpose()?,
+            session: session(app, fields)?,
             constraint: None,
             stream,
         })
@@ -83,6 +86,16 @@ impl Settings {
         all["stream"] = self.stream.into();
         all
     }
+}
+
+/// The name of the conversation, if it has one.
+fn session(app: &App, fields: &mut Fields) -> Result<Option<String>, ApiError> {
+    let name = fields.take::<String>("session")?;
+    if let Some(name) = &name {
+        app.sessions()?;
+        store::check_name("session", name)?;
+    }
+    Ok(name)
 }
 
 /// A prompt as it can be run, or why not.
@@ -134,6 +147,7 @@ pub(super) fn submit(
                 logprobs,
                 reuse: settings.reuse,
                 slot: settings.slot,
+                session: settings.session.clone(),
                 events: events.clone(),
             });
         }

@@ -10,19 +10,25 @@ use std::{sync::Arc, time::Duration};
 
 use super::{
     queue::{Job, Queue},
-    reuse::CheckpointOptions,
     slot::{Needs, Slot, Work},
     status::{SlotStatus, Status},
+    store::{Store, automatic},
     together,
 };
-use crate::{Engine, Error};
+use crate::{
+    Engine, Error,
+    history::{CheckpointOptions, Points},
+};
 
 /// The engine and its slots.
 pub(super) struct Scheduler {
-    engine: Engine,
-    slots: Vec<Slot>,
+    pub(super) engine: Engine,
+    pub(super) slots: Vec<Slot>,
+    /// Where what slots hold is kept, and after what time without requests.
+    pub(super) store: Option<Store>,
+    pub(super) idle: Option<Duration>,
     checkpoints: CheckpointOptions,
-    queue: Arc<Queue>,
+    pub(super) queue: Arc<Queue>,
     status: Arc<Status>,
     /// Requests taken so far.
     taken: u64,
@@ -47,28 +53,35 @@ impl Scheduler {
     pub(super) fn new(
         engine: Engine,
         slots: usize,
+        store: Option<(Store, Duration)>,
         checkpoints: CheckpointOptions,
         queue: Arc<Queue>,
         status: Arc<Status>,
     ) -> Self {
         let slots = std::iter::repeat_with(Slot::default).take(slots).collect();
+        let (store, idle) = store.unzip();
         let owed = Duration::ZERO;
-        Self { engine, slots, checkpoints, queue, status, taken: 0, owed, fault: None }
+        Self { engine, slots, store, idle, checkpoints, queue, status, taken: 0, owed, fault: None }
     }
 
-    /// Serves requests until the device has failed, and returns how.
-    pub(super) fn run(mut self) -> Error {
+    /// Serves requests until the device has failed, and returns how, or until the queue is closed.
+    pub(super) fn run(mut self) -> Option<Error> {
         loop {
             self.release();
+            self.obey();
             self.admit();
             if let Some(fault) = self.fault.take() {
                 self.slots.iter_mut().for_each(|slot| slot.fail(&fault));
-                return fault;
+                return Some(fault);
+            }
+            if self.queue.is_closed() {
+                self.keep_all();
+                return None;
             }
             match self.next() {
                 Some(Turn::Prompt(slot)) => self.prompt(slot),
                 Some(Turn::Tokens) => self.tokens(),
-                None => self.queue.wait(),
+                None => self.rest(),
             }
         }
     }
@@ -91,6 +104,7 @@ impl Scheduler {
             self.taken += 1;
             // A newcomer is not to make up for the time before it came.
             let had = self.slots.iter().filter_map(Slot::had).min().unwrap_or(Duration::ZERO);
+            self.fetch(index, &job);
             let slot = &mut self.slots[index];
             slot.last = self.taken;
             let work = slot.start(&self.engine, job, had, &self.checkpoints);
@@ -98,13 +112,18 @@ impl Scheduler {
         }
     }
 
-    /// The slot that is asked for, the free slot that holds the most of the prompt, or the one
+    /// The slot that is asked for, the one that holds the conversation, the free slot that holds the most of the prompt, or the one
     /// unused for the longest time.
     fn choose(&self, job: &Job) -> Option<usize> {
         if job.slot.is_some() {
             return job.slot;
         }
         let free = || (0..self.slots.len()).filter(|i| self.slots[*i].is_free());
+        let session = job.session.as_deref().map(automatic);
+        let own = |i: &usize| session.is_some() && self.slots[*i].session() == session.as_deref();
+        if let Some(own) = free().find(own) {
+            return Some(own);
+        }
         let reusable = |i: &usize| if job.reuse { self.slots[*i].reusable(&job.prompt) } else { 0 };
         let best = free().max_by_key(reusable)?;
         if reusable(&best) * WORTH >= job.prompt.len() {
@@ -127,7 +146,8 @@ impl Scheduler {
         let free = self.slots.iter().filter(|slot| slot.is_free()).count();
         let others = free + 1 < self.slots.len();
         let queue = &self.queue;
-        let wanted = || others || (free > 0 && queue.len() > 0);
+        let waits = || queue.len() > 0 || queue.has_orders();
+        let wanted = || others || queue.is_closed() || (free > 0 && waits());
         let work = self.slots[index].prefill(&mut self.engine, &self.checkpoints, &wanted);
         self.owed = work.time;
         self.bound_checkpoints();
@@ -146,19 +166,19 @@ impl Scheduler {
     }
 
     /// Forgets the least useful checkpoints that do not fit the memory for them.
-    fn bound_checkpoints(&mut self) {
+    pub(super) fn bound_checkpoints(&mut self) {
         while self.slots.iter().map(Slot::checkpoint_bytes).sum::<u64>() > self.checkpoints.memory {
             let least = self.slots.iter_mut().filter_map(|slot| {
                 let last = slot.last;
-                Some(((slot.points().least()?, last), slot))
+                Some(((slot.points()?.least()?, last), slot))
             });
             let Some((_, slot)) = least.min_by_key(|(order, _)| *order) else { break };
-            slot.points().drop_least();
+            slot.points().into_iter().for_each(Points::drop_least);
         }
     }
 
     /// Publishes what has changed by a turn of `together` slots.
-    fn show(&mut self, work: Work, together: usize) {
+    pub(super) fn show(&mut self, work: Work, together: usize) {
         let bytes = self.slots.iter().map(Slot::checkpoint_bytes).sum();
         let shown = self.slots.iter().map(|slot| SlotStatus {
             is_processing: !slot.is_free(),

@@ -9,24 +9,30 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::{
     logprobs,
-    queue::{Chosen, Event, Job, Progress, Summary},
-    reuse::{self, CheckpointOptions, Point, Points},
+    queue::{Chosen, Event, Job, Moved, Progress, Summary},
+    store::Store,
 };
 use crate::{
     Engine, Error, Result,
     engine::{Outcome, Wanted},
     generate::{FinishReason, Generation, Next},
+    history::{CheckpointOptions, History, Points},
     sample::Sampler,
     sequence::{Checkpoint, Sequence},
-    text::TokenType,
 };
+
+/// Fewer tokens are processed again as fast as they are read from a file.
+const WORTH: usize = 512;
 
 /// One sequence and its request, if it has one.
 #[derive(Default)]
 pub(super) struct Slot {
     /// Made when it is first needed, and anew after a failure.
-    sequence: Option<Sequence>,
-    points: Points<Checkpoint>,
+    history: Option<History>,
+    /// Name of the file that the history is kept in.
+    session: Option<String>,
+    /// The file has all of it.
+    is_saved: bool,
     run: Option<Run>,
     /// Number of the last request that it took.
     pub(super) last: u64,
@@ -83,32 +89,68 @@ impl Slot {
 
     /// The tokens it holds.
     pub(super) fn held(&self) -> &[u32] {
-        self.sequence.as_ref().map_or(&[], Sequence::tokens)
+        self.history.as_ref().map_or(&[], History::tokens)
     }
 
     /// The checkpoints it keeps.
-    pub(super) fn points(&mut self) -> &mut Points<Checkpoint> {
-        &mut self.points
+    pub(super) fn points(&mut self) -> Option<&mut Points<Checkpoint>> {
+        self.history.as_mut().map(History::points)
     }
 
     /// Bytes of the checkpoints it keeps.
     pub(super) fn checkpoint_bytes(&self) -> u64 {
-        self.points.bytes()
+        self.history.as_ref().map_or(0, History::checkpoint_bytes)
     }
 
     /// How many tokens of `prompt` it would not have to process.
     pub(super) fn reusable(&self, prompt: &[u32]) -> usize {
-        let Some(sequence) = &self.sequence else { return 0 };
-        let common = reuse::common(sequence.tokens(), prompt);
-        if common == sequence.tokens().len() && common < prompt.len() {
-            return common;
-        }
-        // The last token is always processed: its logits are not kept.
-        let most = common.min(prompt.len().saturating_sub(1));
-        if sequence.checkpoint_at(most).is_some() {
-            return most;
-        }
-        self.points.best(common, prompt.len()).map_or(0, |point| point.position)
+        self.history.as_ref().map_or(0, |history| history.reusable(prompt))
+    }
+
+    /// What it holds.
+    pub(super) fn history(&self) -> Option<&History> {
+        self.history.as_ref()
+    }
+
+    /// The file that its conversation is kept in.
+    pub(super) fn session(&self) -> Option<&str> {
+        self.session.as_deref()
+    }
+
+    /// Keeps its conversation in another file from now on.
+    pub(super) fn rename(&mut self, session: Option<String>) {
+        self.session = session;
+    }
+
+    /// What it holds, if that is worth a file and is in none yet.
+    pub(super) fn unsaved(&self) -> Option<&History> {
+        let worth =
+            |history: &&History| history.tokens().len() >= WORTH && !history.sequence.is_broken();
+        self.history.as_ref().filter(worth).filter(|_| !self.is_saved)
+    }
+
+    /// A file has all that it holds.
+    pub(super) fn set_saved(&mut self) {
+        self.is_saved = true;
+    }
+
+    /// Loads the file `name` in place of what it holds.
+    pub(super) fn load(&mut self, engine: &Engine, store: &mut Store, name: &str) -> Result<Moved> {
+        let history = match &mut self.history {
+            Some(history) => history,
+            none => none.insert(History::new(engine)?),
+        };
+        let bytes = store.load(engine, name, history)?;
+        self.is_saved = true;
+        Ok(Moved { tokens: history.tokens().len(), bytes, ..Moved::default() })
+    }
+
+    /// Empties it.
+    pub(super) fn erase(&mut self, engine: &Engine) -> Moved {
+        let tokens = self.held().len();
+        self.history.iter_mut().for_each(|history| history.clear(engine));
+        self.session = None;
+        Moved { tokens, ..Moved::default() }
     }
 
     /// Takes `job`, which is given as much of the device's time as `had` says it had already.
@@ -141,24 +183,13 @@ impl Slot {
         had: Duration,
         options: &CheckpointOptions,
     ) -> Result<Run> {
-        let wanted = if job.reuse { self.reusable(&job.prompt) } else { 0 };
-        let (held, common) = (self.held().len(), reuse::common(self.held(), &job.prompt));
-        let sequence = self.rewind(engine, wanted, common)?;
-        let cached = sequence.tokens().len();
-        if cached < held {
-            let prompt = job.prompt.len();
-            tracing::info!(
-                "of {held} tokens held, the first {common} start the prompt of {prompt}; it goes on \
-                 after {cached}"
-            );
-        }
-        let cuts = if sequence.checkpoint_at(0).is_some() {
-            Vec::new()
-        } else {
-            let vocab = engine.tokenizer().vocab();
-            let is_control = |token| vocab.token_type(token) == Some(TokenType::Control);
-            reuse::cuts(&job.prompt, cached, options.every, is_control)
+        let history = match &mut self.history {
+            Some(history) => history,
+            none => none.insert(History::new(engine)?),
         };
+        self.is_saved = false;
+        let cached = history.rewind(engine, &job.prompt, job.reuse)?;
+        let cuts = history.cuts(engine, &job.prompt, options.every);
         let sampler = Sampler::new(job.sampling)?;
         let context = engine.context() as usize;
         let run = Run {
@@ -175,27 +206,6 @@ impl Slot {
         };
         run.report(cached);
         Ok(run)
-    }
-
-    /// Takes the sequence back to its first `wanted` tokens; up to `common` they stay as they are.
-    fn rewind(&mut self, engine: &Engine, wanted: usize, common: usize) -> Result<&Sequence> {
-        let sequence = match &mut self.sequence {
-            Some(sequence) => sequence,
-            none => none.insert(engine.new_sequence()?),
-        };
-        if wanted == sequence.tokens().len() {
-            return Ok(sequence);
-        }
-        if let Some(checkpoint) = sequence.checkpoint_at(wanted) {
-            engine.restore(sequence, &checkpoint)?;
-        } else if let Some(point) = self.points.best(wanted, wanted + 1).filter(|_| wanted > 0) {
-            engine.restore(sequence, &point.checkpoint)?;
-            self.points.cut(common);
-        } else {
-            engine.clear(sequence);
-            self.points.cut(0);
-        }
-        Ok(sequence)
     }
 
     /// Ends the request if its client has gone; true if so.
@@ -219,10 +229,10 @@ impl Slot {
         wanted: &dyn Fn() -> bool,
     ) -> Work {
         let started = Instant::now();
-        let (Some(run), Some(sequence)) = (&mut self.run, &mut self.sequence) else {
+        let (Some(run), Some(history)) = (&mut self.run, &mut self.history) else {
             return Work::default();
         };
-        match run.prefill(engine, sequence, &mut self.points, options, wanted) {
+        match run.prefill(engine, history, options, wanted) {
             Ok(prompt) => {
                 let time = started.elapsed();
                 run.had += time;
@@ -241,7 +251,7 @@ impl Slot {
     /// The sequence and the token that it lacks, unless the first is still to be chosen.
     pub(super) fn token(&mut self) -> Option<(&mut Sequence, u32)> {
         let Next::Decode(token) = self.run.as_ref()?.generation.next() else { return None };
-        Some((self.sequence.as_mut()?, token))
+        Some((self.history.as_mut()?.sequence(), token))
     }
 
     /// Appends the token after a step with others has failed with `error`, if that has left the
@@ -266,15 +276,15 @@ impl Slot {
 
     /// What to read to choose a token.
     pub(super) fn wanted(&self) -> Option<(&Sequence, Wanted)> {
-        let (run, sequence) = (self.run.as_ref()?, self.sequence.as_ref()?);
+        let (run, history) = (self.run.as_ref()?, self.history.as_ref()?);
         let greedy = run.logprobs.is_none() && run.generation.is_greedy();
-        Some((sequence, if greedy { Wanted::Argmax } else { Wanted::Logits }))
+        Some((&history.sequence, if greedy { Wanted::Argmax } else { Wanted::Logits }))
     }
 
     /// Chooses a token by what was read; true unless the request has failed.
     pub(super) fn choose(&mut self, engine: &mut Engine, outcome: Outcome) -> bool {
-        let (Some(run), Some(sequence)) = (&mut self.run, &self.sequence) else { return false };
-        match run.choose(engine, sequence, outcome) {
+        let (Some(run), Some(history)) = (&mut self.run, &self.history) else { return false };
+        match run.choose(engine, &history.sequence, outcome) {
             Ok(()) => {
                 if run.finish() {
                     self.run = None;
@@ -318,13 +328,12 @@ impl Run {
     fn prefill(
         &mut self,
         engine: &mut Engine,
-        sequence: &mut Sequence,
-        points: &mut Points<Checkpoint>,
+        history: &mut History,
         options: &CheckpointOptions,
         wanted: &dyn Fn() -> bool,
     ) -> Result<usize> {
         let Next::Prefill(tokens) = self.generation.next() else { return Ok(0) };
-        let held = sequence.tokens().len();
+        let held = history.tokens().len();
         let to_cut = self.cuts.first().map_or(tokens.len(), |cut| cut - held);
         let mut after_step = |done| {
             self.report(held + done);
@@ -333,16 +342,16 @@ impl Run {
                 false => ControlFlow::Continue(()),
             }
         };
-        engine.prefill(sequence, &tokens[..to_cut], &mut after_step)?;
-        let processed = sequence.tokens().len() - held;
+        engine.prefill(history.sequence(), &tokens[..to_cut], &mut after_step)?;
+        let processed = history.tokens().len() - held;
         self.generation.appended(processed);
-        if self.cuts.first() == Some(&sequence.tokens().len()) {
+        if self.cuts.first() == Some(&history.tokens().len()) {
             self.cuts.remove(0);
-            checkpoint(engine, sequence, points, options);
+            history.keep(engine, options.count);
         }
         if self.generation.next() == Next::Done(FinishReason::Length) {
             // Nothing is to be generated: reading shows whether the device has failed.
-            engine.logits(sequence)?;
+            engine.logits(&history.sequence)?;
         }
         Ok(processed)
     }
@@ -395,21 +404,5 @@ impl Run {
     /// Whether the client is still there shows at the next turn.
     fn send(&self, event: Event) {
         let _ = self.events.send((self.choice, event));
-    }
-}
-
-/// Keeps the sequence's present point, if there is memory for it: it only saves time.
-fn checkpoint(
-    engine: &Engine,
-    sequence: &Sequence,
-    points: &mut Points<Checkpoint>,
-    options: &CheckpointOptions,
-) {
-    match engine.checkpoint(sequence) {
-        Ok(checkpoint) => {
-            let (position, bytes) = (checkpoint.position(), checkpoint.bytes());
-            points.add(Point { position, bytes, checkpoint }, options.count);
-        }
-        Err(error) => tracing::warn!("no checkpoint is kept: {error}"),
     }
 }

@@ -9,3 +9,4 @@ mod forms;
 mod load;
 mod page;
 mod reuse;
+mod sessions;

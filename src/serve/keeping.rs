@@ -1,0 +1,149 @@
+//! What becomes of what slots hold: it is saved when another conversation takes the slot, when
+//! nothing else is to do, and at the end, and loaded for a prompt that starts like it.
+
+use std::time::Instant;
+
+use super::{
+    queue::{Action, Job, Moved, Order},
+    scheduler::Scheduler,
+    slot::Work,
+    store::{Store, automatic, is_automatic},
+};
+use crate::{Error, Result};
+
+/// A file is read if it saves so many tokens more than the slot does.
+const GAIN: usize = 256;
+
+impl Scheduler {
+    /// Makes slot `index`, which is to take `job`, hold as much of its prompt as is known, and saves
+    /// what that replaces.
+    pub(super) fn fetch(&mut self, index: usize, job: &Job) {
+        let Some(store) = &self.store else { return };
+        let slot = &self.slots[index];
+        let held = if job.reuse { slot.reusable(&job.prompt) } else { 0 };
+        let session = job.session.as_deref().map(automatic);
+        let is_same = match &session {
+            Some(name) => slot.session() == Some(name),
+            // It keeps more than it gives up.
+            None => held * 2 >= slot.held().len(),
+        };
+        let best = store.best(&self.engine, &job.prompt).filter(|_| job.reuse);
+        let found = best.filter(|(_, tokens)| *tokens >= held + GAIN);
+        if is_same && found.is_none() {
+            return;
+        }
+        self.keep(index);
+        let Some(store) = &mut self.store else { return };
+        let loaded =
+            found.and_then(|(name, _)| match self.slots[index].load(&self.engine, store, &name) {
+                Ok(_) => Some(name),
+                Err(error) => {
+                    tracing::warn!("{error}: the prompt is processed");
+                    None
+                }
+            });
+        let slot = &self.slots[index];
+        let goes_on = slot.reusable(&job.prompt) * 2 >= slot.held().len();
+        let own = loaded.filter(|name| {
+            let is_taken = self.slots.iter().any(|other| other.session() == Some(name));
+            goes_on && is_automatic(name) && !is_taken
+        });
+        let name = session.or(own);
+        for slot in &mut self.slots {
+            if name.is_some() && slot.session() == name.as_deref() {
+                slot.rename(None);
+            }
+        }
+        self.slots[index].rename(name);
+        self.bound_checkpoints();
+    }
+
+    /// Saves what slot `index` holds, if that is worth it and not done.
+    pub(super) fn keep(&mut self, index: usize) {
+        let Some(store) = &mut self.store else { return };
+        let slot = &mut self.slots[index];
+        let name = slot.session().map_or_else(Store::unused_name, str::to_owned);
+        let Some(history) = slot.unsaved() else { return };
+        let started = Instant::now();
+        let tokens = history.tokens().len();
+        match store.save(&self.engine, &name, history) {
+            Ok(bytes) => tracing::info!(
+                "slot {index}: {tokens} tokens saved as {name}, {bytes} bytes in {:.0} ms",
+                started.elapsed().as_secs_f64() * 1e3
+            ),
+            Err(error) => tracing::warn!("slot {index} is not saved: {error}"),
+        }
+        slot.rename(Some(name));
+        // Or not: the same would go wrong again.
+        slot.set_saved();
+    }
+
+    /// Saves what all slots hold.
+    pub(super) fn keep_all(&mut self) {
+        (0..self.slots.len()).for_each(|index| self.keep(index));
+    }
+
+    /// Sleeps until there is something to do; what is not saved is, if that takes long.
+    pub(super) fn rest(&mut self) {
+        let is_unsaved = self.slots.iter().any(|slot| slot.unsaved().is_some());
+        let most = self.idle.filter(|_| self.store.is_some() && is_unsaved);
+        if self.queue.wait(most) {
+            self.keep_all();
+        }
+    }
+
+    /// Follows the orders whose slots are free.
+    pub(super) fn obey(&mut self) {
+        loop {
+            let is_free = |action: &Action| match action {
+                Action::Save(slot, _) | Action::Restore(slot, _) | Action::Erase(slot) => {
+                    self.slots[*slot].is_free()
+                }
+                Action::Forget(name) => {
+                    let name = automatic(name);
+                    let mut holders = self.slots.iter().filter(|s| s.session() == Some(&name));
+                    holders.all(|slot| slot.is_free())
+                }
+            };
+            let Some(Order { what, done }) = self.queue.pop_order(is_free) else { return };
+            let started = Instant::now();
+            let moved = self.follow(what);
+            let moved = moved.map(|moved| Moved { time: started.elapsed(), ..moved });
+            self.bound_checkpoints();
+            let failed = moved.is_err();
+            // Whoever has ordered it may have gone.
+            let _ = done.send(moved);
+            self.show(Work { failed, ..Work::default() }, 0);
+        }
+    }
+
+    fn follow(&mut self, what: Action) -> Result<Moved> {
+        if let Action::Restore(slot, _) = what {
+            self.keep(slot);
+        }
+        let (engine, slots) = (&self.engine, &mut self.slots);
+        match (what, &mut self.store) {
+            (Action::Erase(slot), _) => Ok(slots[slot].erase(engine)),
+            (Action::Save(slot, name), Some(store)) => {
+                let history = slots[slot].history().filter(|history| !history.tokens().is_empty());
+                let empty = || Error::Context(format!("slot {slot} holds nothing"));
+                let history = history.ok_or_else(empty)?;
+                let bytes = store.save(engine, &name, history)?;
+                Ok(Moved { tokens: history.tokens().len(), bytes, ..Moved::default() })
+            }
+            (Action::Restore(slot, name), Some(store)) => {
+                slots[slot].rename(None);
+                slots[slot].load(engine, store, &name)
+            }
+            (Action::Forget(name), Some(store)) => {
+                let name = automatic(&name);
+                let holders = slots.iter_mut().filter(|slot| slot.session() == Some(&name));
+                for slot in holders {
+                    slot.erase(engine);
+                }
+                store.remove(&name).map(|()| Moved::default())
+            }
+            (_, None) => Err(Error::Usage("there is no directory for sessions".into())),
+        }
+    }
+}

@@ -110,10 +110,9 @@ impl Scheduler {
             let moved = self.follow(what);
             let moved = moved.map(|moved| Moved { time: started.elapsed(), ..moved });
             self.bound_checkpoints();
-            let failed = moved.is_err();
+            self.show(Work { failed: moved.is_err(), ..Work::default() }, 0);
             // Whoever has ordered it may have gone.
             let _ = done.send(moved);
-            self.show(Work { failed, ..Work::default() }, 0);
         }
     }
 

@@ -286,11 +286,8 @@ mod tests {
         (status, serde_json::from_str(body).unwrap())
     }
 
-    #[test]
-    fn a_lost_device_is_opened_again() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let options = ServeOptions {
+    fn options(sessions: Option<SessionOptions>) -> ServeOptions {
+        ServeOptions {
             slots: 2,
             queue: 4,
             api_keys: Vec::new(),
@@ -298,26 +295,67 @@ mod tests {
             render: RenderOptions::default(),
             reuse: true,
             checkpoints: CheckpointOptions { memory: 1 << 20, count: 4, every: 512 },
-            sessions: None,
+            sessions,
             ping: None,
+        }
+    }
+
+    fn demo(context: u32) -> Result<Loaded> {
+        let options = EngineOptions { context: Some(context), ..Default::default() };
+        let engine = Engine::from_gguf(&demo::open()?, &options, &mut |_, _| {})?;
+        let sampling = PartialSampling { temperature: Some(0.0), ..Default::default() };
+        Ok(Loaded { engine, name: "demo".into(), template: None, sampling })
+    }
+
+    #[track_caller]
+    fn eventually(is: impl Fn() -> bool) {
+        let start = Instant::now();
+        while !is() {
+            assert!(start.elapsed() < Duration::from_secs(60), "it never came to pass");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    #[test]
+    fn what_slots_hold_is_saved_at_rest_and_at_the_end() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let folder = std::env::temp_dir().join(format!("engine-rest-{}", std::process::id()));
+        let idle = Duration::from_millis(200);
+        let sessions = SessionOptions { folder: folder.clone(), space: 1 << 30, idle };
+        let (stop, stopped) = mpsc::channel();
+        let served =
+            thread::spawn(move || serve(listener, options(Some(sessions)), || demo(1024), stopped));
+        eventually(|| ask(address, "GET /health", "").0 == 200);
+        let complete = |from: u32| {
+            let prompt: Vec<u32> = (from..from + 600).collect();
+            let body = json!({"prompt": prompt}).to_string();
+            assert_eq!(ask(address, "POST /v1/completions", &body).0, 200);
         };
+        let files = || std::fs::read_dir(&folder).map_or(0, Iterator::count);
+        complete(1);
+        eventually(|| files() == 1);
+        complete(2);
+        stop.send(()).unwrap();
+        served.join().unwrap().unwrap();
+        assert_eq!(files(), 2);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_lost_device_is_opened_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
         let (_stop, stopped) = mpsc::channel();
         let (sender, devices) = mpsc::channel();
         let load = move || {
-            let options = EngineOptions { context: Some(256), ..Default::default() };
-            let engine = Engine::from_gguf(&demo::open()?, &options, &mut |_, _| {})?;
-            sender.send(Box::new(engine.gpu().destroyer()) as Box<dyn Fn() + Send>).unwrap();
-            let sampling = PartialSampling { temperature: Some(0.0), ..Default::default() };
-            Ok(Loaded { engine, name: "demo".into(), template: None, sampling })
+            let loaded = demo(256)?;
+            let destroyer = loaded.engine.gpu().destroyer();
+            sender.send(Box::new(destroyer) as Box<dyn Fn() + Send>).unwrap();
+            Ok(loaded)
         };
-        thread::spawn(move || serve(listener, options, load, stopped));
-        let serves = || {
-            let start = Instant::now();
-            while ask(address, "GET /health", "").0 != 200 {
-                assert!(start.elapsed() < Duration::from_secs(60), "it does not serve");
-                thread::sleep(Duration::from_millis(50));
-            }
-        };
+        thread::spawn(move || serve(listener, options(None), load, stopped));
+        let serves = || eventually(|| ask(address, "GET /health", "").0 == 200);
         let complete = || ask(address, "POST /v1/completions", "{\"prompt\": \"Once\"}");
         serves();
         let (status, first) = complete();

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Numbers are little-endian. The first two parts are the tokens (u32) and the conversation as the
-//! front end has it (JSON). What follows is the state, layer by layer, as [`Part`] says: keys and
+//! front end has it (JSON). What follows is the state, layer by layer: keys and
 //! values by position, whatever segments they lay in, so that a file can be read with another
 //! context, placement or device. Parts are written and read piece by piece.
 //!

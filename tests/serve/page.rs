@@ -1,6 +1,6 @@
 //! The page at `/`: what it may load, and a browser that uses it.
 
-use std::process::Command;
+use std::{fs, process::Command};
 
 use crate::client::Server;
 
@@ -31,11 +31,26 @@ fn the_page_needs_no_key_and_loads_nothing_else() {
     assert_eq!(server.get("/props").status, 401);
     if browser_is_there() {
         let address = format!("http://{}", server.address);
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/serve/browser/page.mjs");
-        let run = node().args([script, &address, "", "secret"]).output().unwrap();
-        let text = [run.stdout, run.stderr].concat();
-        assert!(run.status.success(), "{}", String::from_utf8_lossy(&text));
+        drive("page.mjs", &[&address, "", "secret"]);
     }
+}
+
+#[test]
+fn conversations_that_the_server_keeps_are_in_every_browser() {
+    if browser_is_there() {
+        let folder = concat!(env!("CARGO_TARGET_TMPDIR"), "/page");
+        let _ = fs::remove_dir_all(folder);
+        let server = Server::start(&["--session-dir", folder]);
+        drive("kept.mjs", &[&format!("http://{}", server.address)]);
+    }
+}
+
+#[track_caller]
+fn drive(script: &str, args: &[&str]) {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/serve/browser/");
+    let run = node().arg(format!("{path}{script}")).args(args).output().unwrap();
+    let text = [run.stdout, run.stderr].concat();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&text));
 }
 
 /// Node.js in the folder where `npm install playwright-core` is expected; `NODE_PATH` works, too.

@@ -188,6 +188,10 @@ fn slots_are_saved_restored_and_erased() {
             );
         }
     }
+    for name in [json!(1), json!("../x"), json!("")] {
+        let body = json!({"prompt": "Hi", "session": name});
+        assert_eq!(server.post(TEXT, &body).json()["error"]["param"], "session", "{name}");
+    }
     assert_eq!(act("0", "restore", "none").status, 404);
     for (slot, action) in [("2", "save"), ("-1", "erase"), ("x", "erase"), ("0", "burn"), ("0", "")]
     {
@@ -214,6 +218,7 @@ fn slots_are_saved_restored_and_erased() {
     assert_eq!(without.post(path, &json!({"filename": "x"})).status, 501);
     assert_eq!(without.post("/slots/0?action=erase", &json!({})).status, 200);
     assert_eq!(without.get("/conversations").status, 501);
+    assert_eq!(without.post(TEXT, &json!({"prompt": "Hi", "session": "x"})).status, 501);
 }
 
 /// One slot, and more conversations than one.

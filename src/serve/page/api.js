@@ -24,6 +24,18 @@ async function ask(path, key, options = {}) {
 
 export const props = async (key) => (await ask("props", key)).json();
 
+/** The conversations that the server keeps. */
+export const conversations = (key) => {
+  const send = (method, id, body) =>
+    ask(`conversations/${id}`, key, { method, ...(body && { headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) }) });
+  return {
+    list: async () => (await (await ask("conversations", key)).json()).conversations,
+    load: async (id) => (await send("GET", id)).json(),
+    save: (session) => send("PUT", session.id, session),
+    remove: (id) => send("DELETE", id),
+  };
+};
+
 /** Streams an answer to `body`; calls `take` with every chunk. */
 export async function chat(body, key, signal, take) {
   const response = await ask("v1/chat/completions", key, {

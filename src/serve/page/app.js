@@ -2,11 +2,11 @@
 
 import * as api from "./api.js";
 import { MessageView, make, seconds } from "./messages.js";
-import { sessions, settings as stored } from "./store.js";
+import { sessions, settings as chosen } from "./store.js";
 
 const $ = (id) => document.getElementById(id);
 const touch = matchMedia("(pointer: coarse)");
-let settings = stored.load();
+let settings = chosen.load();
 let session = sessions.create();
 let views = [];
 let running = null;
@@ -19,6 +19,7 @@ async function refresh() {
   try {
     const props = await api.props(settings.key);
     context = props.default_generation_settings.n_ctx;
+    if (props.keeps_conversations) await keepOnServer();
     $("model").textContent = props.model_alias;
     document.title = `${session.title || "New conversation"} · ${props.model_alias}`;
     memory(props.memory);
@@ -29,6 +30,19 @@ async function refresh() {
     notice(error.status === 503 ? `${error.message} …` : error.message);
     setTimeout(refresh, 1500);
   }
+}
+
+const ON_SERVER = "on the server's disk";
+
+/** The server keeps conversations, for every browser that asks it. */
+async function keepOnServer() {
+  sessions.server = api.conversations(settings.key);
+  if ($("where").textContent === ON_SERVER) return;
+  $("where").textContent = ON_SERVER;
+  const [newest] = await sessions.list();
+  const untouched = !running && !$("input").value && !(session.changed > newest?.changed && session.messages.length);
+  if (newest && untouched) await open(newest.id);
+  else changed();
 }
 
 const mib = (bytes) => (bytes >= 2 ** 30 ? `${(bytes / 2 ** 30).toFixed(2)} GiB` : `${(bytes / 2 ** 20).toFixed(1)} MiB`);
@@ -66,32 +80,61 @@ function show(next) {
   $("log").scrollTop = $("log").scrollHeight;
 }
 
+/** Shows conversation `id`. */
+async function open(id) {
+  try {
+    const next = await sessions.load(id);
+    if (next) show(next);
+  } catch (error) {
+    notice(error.message);
+  }
+  drawer(false);
+}
+
 function changed() {
   $("empty").hidden = session.messages.length > 0;
   views.forEach((view, i) => view.root.classList.toggle("last", i === views.length - 1));
-  const entries = sessions.list().map((entry) => {
-    const open = make("button", { className: "title", type: "button", textContent: entry.title || "Untitled", title: entry.title, onclick: () => (show(sessions.load(entry.id)), drawer(false)) });
+  list();
+}
+
+let listed = 0;
+async function list() {
+  const own = (listed += 1);
+  let all;
+  try {
+    all = await sessions.list();
+  } catch (error) {
+    return notice(error.message);
+  }
+  if (own !== listed) return;
+  const entries = all.map((entry) => {
+    const title = make("button", { className: "title", type: "button", textContent: entry.title || "Untitled", title: entry.title ?? "", onclick: () => open(entry.id) });
     const drop = make("button", { className: "drop", type: "button", textContent: "✕", title: "Delete", ariaLabel: `Delete ${entry.title}`, onclick: () => remove(entry) });
-    const row = make("div", { className: `session${entry.id === session.id ? " open" : ""}` }, open, drop);
-    if (entry.id === session.id) open.ariaCurrent = "true";
+    const row = make("div", { className: `session${entry.id === session.id ? " open" : ""}` }, title, drop);
+    if (entry.id === session.id) title.ariaCurrent = "true";
     return row;
   });
   $("sessions").replaceChildren(...entries);
 }
 
-function remove(entry) {
+async function remove(entry) {
   if (!confirm(`Delete “${entry.title || "Untitled"}”?`)) return;
-  sessions.remove(entry.id);
+  if (entry.id === session.id) stop();
+  await store(() => sessions.remove(entry.id));
   if (entry.id === session.id) show(sessions.create());
   else changed();
 }
 
-function save() {
-  try {
-    sessions.save(session);
-  } catch {
-    notice("The browser has no room left: delete old conversations to keep this one.");
-  }
+/** Does `work` after what was begun before: the last state of a conversation is the one to stay. */
+let stored = Promise.resolve();
+function store(work) {
+  stored = stored.then(work).catch((error) => notice(error.status === undefined ? "The browser has no room left: delete old conversations to keep this one." : error.message));
+  return stored;
+}
+
+async function save() {
+  const now = session;
+  await store(() => now.messages.length && sessions.save(now));
   changed();
 }
 
@@ -131,6 +174,7 @@ function request() {
   for (const name of ["temperature", "top_p", "top_k", "min_p", "max_tokens", "seed"]) {
     if (settings[name] !== undefined) body[name] = settings[name];
   }
+  if (sessions.server) body.session = session.id;
   if (settings.thinking) body.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
   return body;
 }
@@ -279,7 +323,7 @@ function theme() {
 
 function keep(values) {
   settings = values;
-  stored.save(settings);
+  chosen.save(settings);
   theme();
 }
 
@@ -297,9 +341,10 @@ $("settings").addEventListener("close", () => {
   keep(values);
   refresh();
 });
-$("forget").addEventListener("click", () => {
-  if (!confirm("Delete all conversations that this browser keeps?")) return;
-  sessions.list().forEach((entry) => sessions.remove(entry.id));
+$("forget").addEventListener("click", async () => {
+  if (!confirm(`Delete all conversations ${$("where").textContent}?`)) return;
+  stop();
+  for (const entry of await sessions.list()) await store(() => sessions.remove(entry.id));
   show(sessions.create());
 });
 
@@ -316,7 +361,8 @@ $("key").addEventListener("close", () => {
 addEventListener("storage", changed);
 
 theme();
-const last = sessions.list()[0];
-show(last ?? session);
+const [newest] = await sessions.list();
+if (newest) await open(newest.id);
+else show(session);
 grow();
 refresh();

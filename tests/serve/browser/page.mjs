@@ -4,48 +4,15 @@
 //
 // `tests/serve/page.rs` runs it where Node.js, playwright-core and Chromium are there.
 
-import { createRequire } from "node:module";
-import { mkdtempSync } from "node:fs";
-import { tmpdir } from "node:os";
 import assert from "node:assert/strict";
-
-// From where it was installed, which need not be beside this file.
-const require = createRequire(`${process.cwd()}/`);
-const { chromium } = require("playwright-core");
+import { helpers, launch } from "./browser.mjs";
 
 const [address, pictures, key] = process.argv.slice(2);
-const profile = mkdtempSync(`${tmpdir()}/page-`);
-const browser = await chromium.launchPersistentContext(profile, {
-  executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
-  args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-  viewport: { width: 1200, height: 800 },
-});
-const page = await browser.newPage();
-page.setDefaultTimeout(60_000);
-const faults = [];
-// Answers other than 200 are told there, too: without a key they are meant.
-page.on("console", (m) => m.type() === "error" && !m.text().includes("status of 401") && faults.push(m.text()));
-page.on("pageerror", (e) => faults.push(String(e)));
-page.on("dialog", (d) => d.accept());
+const browser = await launch({ width: 1200, height: 800 });
+const { page, faults } = browser;
+const { answers, idle, send, set } = helpers(page);
 
 const picture = (name) => pictures && page.screenshot({ path: `${pictures}/${name}.png` });
-const answers = () => page.locator(".message.assistant");
-const idle = () => page.locator("#send").waitFor({ state: "visible" });
-
-async function send(text) {
-  await page.fill("#input", text);
-  await page.press("#input", "Enter");
-}
-
-async function set(values) {
-  await page.click("#settings-open");
-  for (const [name, value] of Object.entries(values)) {
-    const field = page.locator(`#settings [name=${name}]`);
-    if (name === "theme" || name === "thinking") await field.selectOption(value);
-    else await field.fill(value);
-  }
-  await page.click("#settings button.primary");
-}
 
 await page.goto(address);
 if (key) {

@@ -10,7 +10,7 @@ use clap::{
 use engine::{
     EngineOptions,
     generate::GenerateOptions,
-    gpu::DeviceOptions,
+    gpu::{DeviceOptions, user_cache},
     kv::{KvHost, KvType},
     model::{RopeOverride, ScalingKind},
     ngram::Storage,
@@ -24,6 +24,14 @@ pub(crate) struct DeviceArgs {
     /// Device by index or by (part of its) name, as `engine devices` lists them
     #[arg(long, value_name = "INDEX|NAME")]
     pub(crate) device: Option<String>,
+}
+
+impl DeviceArgs {
+    /// How to open it; compiled pipelines are kept for the next start.
+    pub(crate) fn options(&self) -> DeviceOptions {
+        let (select, cache) = (self.device.clone(), user_cache());
+        DeviceOptions { select, cache, ..Default::default() }
+    }
 }
 
 /// How to choose tokens; what is not given comes from the model file, then from the defaults.
@@ -157,7 +165,7 @@ impl ModelArgs {
     /// How the engine is to load the model, with room for so many sequences and checkpoints.
     pub(crate) fn options(&self, sequences: u16, checkpoints: Checkpoints) -> EngineOptions {
         EngineOptions {
-            device: DeviceOptions { select: self.device.device.clone(), ..Default::default() },
+            device: self.device.options(),
             context: (self.ctx_size > 0).then_some(self.ctx_size),
             sequences: sequences.into(),
             chunk: self.ubatch_size.min(self.batch_size),

@@ -3,7 +3,7 @@
 use clap::Args;
 use engine::{
     Result, demo,
-    gpu::{AdapterMemory, Caps, DeviceOptions, Gpu, Heap},
+    gpu::{AdapterMemory, Caps, Gpu, Heap},
     plan::{
         Bandwidth, Checkpoints, Choices, Context, HeapSize, Heaps, MemoryLimits, Model, Plan,
         Weights,
@@ -119,10 +119,7 @@ impl PlanArgs {
         if self.is_elsewhere() || (given.device.is_some() && given.bus.is_some()) {
             return given;
         }
-        let select = self.device.device.clone();
-        let Ok(gpu) = Gpu::open(&DeviceOptions { select, ..Default::default() }) else {
-            return given;
-        };
+        let Ok(gpu) = Gpu::open(&self.device.options()) else { return given };
         Bandwidth {
             device: given.device.or_else(|| gpu.bandwidth(Heap::Device).ok()),
             bus: given.bus.or_else(|| gpu.bandwidth(Heap::Host).ok()),

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use clap::Args;
 use engine::{
     Error, Gguf, Result,
-    gpu::DeviceOptions,
     selftest::{self, Event, Options, Setup},
 };
 
@@ -36,11 +35,8 @@ pub(super) struct SelftestArgs {
 /// Runs `engine selftest`: a failure if a check fails.
 pub(super) fn run(args: &SelftestArgs) -> Result<()> {
     let model = args.model.as_ref().map(Gguf::open).transpose()?;
-    let options = Options {
-        device: DeviceOptions { select: args.device.device.clone(), ..Default::default() },
-        cache: args.cache.types(),
-        depth: args.depth,
-    };
+    let options =
+        Options { device: args.device.options(), cache: args.cache.types(), depth: args.depth };
     let say = |text: String| match args.json {
         true => {
             output::prompt(&text);

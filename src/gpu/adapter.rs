@@ -78,13 +78,14 @@ impl AdapterReport {
 }
 
 /// Features the engine uses where an adapter has them, with the names it reports them by.
-pub(super) const USED_FEATURES: [(wgpu::Features, &str); 6] = [
+pub(super) const USED_FEATURES: [(wgpu::Features, &str); 7] = [
     (wgpu::Features::MAPPABLE_PRIMARY_BUFFERS, "host-memory-in-place"),
     (wgpu::Features::SUBGROUP, "subgroup"),
     (wgpu::Features::SHADER_F16, "f16"),
     (wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, "cooperative-matrix"),
     (wgpu::Features::TIMESTAMP_QUERY, "timestamps"),
     (wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES, "timestamps-inside-passes"),
+    (wgpu::Features::PIPELINE_CACHE, "pipeline-cache"),
 ];
 
 /// All adapters of this machine.

@@ -1,13 +1,14 @@
 //! The opened device: allocation, uploads, error state, counters.
 
 use super::{
-    AdapterMemory, AdapterReport, Buf, Caps, Heap, Kernel, MemoryKind, MemoryReport, Restrictions,
-    adapter,
+    AdapterMemory, AdapterReport, Buf, Caps, Heap, MemoryKind, MemoryReport, Restrictions, adapter,
     buffer::{Account, size_of},
+    kernel::Kernels,
+    pipeline_cache::PipelineCache,
 };
-use crate::{Error, Result, shader::Variant};
+use crate::{Error, Result};
 use std::{
-    collections::HashMap,
+    path::PathBuf,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -26,6 +27,8 @@ pub struct DeviceOptions {
     pub poison: bool,
     /// Keep the driver-independent bounds checks in shaders.
     pub checked_shaders: bool,
+    /// Directory where compiled pipelines are kept for the next start; none: nowhere.
+    pub cache: Option<PathBuf>,
 }
 
 /// How many objects were created so far. Decoding must not move them.
@@ -55,7 +58,8 @@ pub(super) struct Inner {
     account: Arc<Account>,
     /// The first error the device reported outside any scope; later calls return it.
     failure: Arc<Mutex<Option<String>>>,
-    pub(super) kernels: Mutex<HashMap<Variant, Arc<Kernel>>>,
+    pub(super) kernels: Mutex<Kernels>,
+    pub(super) pipeline_cache: PipelineCache,
     pub(super) param_layout: wgpu::BindGroupLayout,
     pipelines: AtomicU64,
     buffers: AtomicU64,
@@ -105,6 +109,8 @@ impl Gpu {
         });
         let (device, queue) = pollster::block_on(request)
             .map_err(|e| Error::Device(format!("{} cannot be opened: {e}", report.name)))?;
+        let pipeline_cache =
+            PipelineCache::open(&device, &adapter.get_info(), options.cache.as_deref());
         let failure = Arc::new(Mutex::new(None));
         let slot = failure.clone();
         device.on_uncaptured_error(Arc::new(move |e: wgpu::Error| note(&slot, e.to_string())));
@@ -138,6 +144,7 @@ impl Gpu {
             account: Arc::default(),
             failure,
             kernels: Mutex::default(),
+            pipeline_cache,
             param_layout,
             pipelines: AtomicU64::new(0),
             buffers: AtomicU64::new(0),
@@ -338,8 +345,9 @@ impl Gpu {
 }
 
 impl Inner {
-    pub(super) fn count_pipeline(&self) {
-        self.pipelines.fetch_add(1, Ordering::Relaxed);
+    /// Counts a pipeline; how many there were before.
+    pub(super) fn count_pipeline(&self) -> usize {
+        self.pipelines.fetch_add(1, Ordering::Relaxed) as usize
     }
 
     pub(super) fn count_encoding(&self, time: Duration) {

@@ -8,29 +8,70 @@ use crate::{
     Error, Result,
     shader::{self, Access, Variant},
 };
-use std::{collections::hash_map::Entry, sync::Arc};
+use std::{
+    collections::HashMap,
+    panic::resume_unwind,
+    sync::{
+        Arc, MutexGuard,
+        atomic::{AtomicUsize, Ordering},
+    },
+    thread::{self, available_parallelism},
+};
 
 /// A compiled shader variant.
 #[derive(Debug)]
-pub struct Kernel {
+pub(super) struct Kernel {
     pub(super) pipeline: wgpu::ComputePipeline,
     pub(super) layout: wgpu::BindGroupLayout,
     /// Numbers of the bindings in group 0, rising.
     pub(super) bindings: Vec<u32>,
+    /// Which one of the device it is.
+    pub(super) number: usize,
     pub(super) name: String,
 }
 
+/// Kernels by their variants.
+pub(super) type Kernels = HashMap<Variant, Arc<Kernel>>;
+
 impl Gpu {
-    /// The kernel of `variant`, compiled at its first use.
+    /// The kernels of `variants`, and all others so far; new ones compile side by side.
     ///
     /// # Errors
     /// [`Error::Shader`] for a variant that is not listed, does not validate, or asks for more
     /// than this device has.
-    pub fn kernel(&self, variant: &Variant) -> Result<Arc<Kernel>> {
-        match lock(&self.inner().kernels).entry(variant.clone()) {
-            Entry::Occupied(e) => Ok(e.get().clone()),
-            Entry::Vacant(e) => Ok(e.insert(Arc::new(self.compile(variant)?)).clone()),
+    pub(super) fn kernels<'a>(
+        &self,
+        variants: impl Iterator<Item = &'a Variant>,
+    ) -> Result<MutexGuard<'_, Kernels>> {
+        let mut kernels = lock(&self.inner().kernels);
+        let mut new: Vec<_> = variants.filter(|v| !kernels.contains_key(*v)).collect();
+        new.sort_unstable();
+        new.dedup();
+        if new.is_empty() {
+            return Ok(kernels);
         }
+        let (next, threads) = (AtomicUsize::new(0), available_parallelism().map_or(1, usize::from));
+        let compile = || -> Result<Vec<_>> {
+            let mut compiled = Vec::new();
+            while let Some(variant) = new.get(next.fetch_add(1, Ordering::Relaxed)) {
+                compiled.push(((*variant).clone(), Arc::new(self.compile(variant)?)));
+            }
+            Ok(compiled)
+        };
+        let compiled: Vec<_> = thread::scope(|scope| {
+            let others: Vec<_> =
+                (1..threads.min(new.len())).map(|_| scope.spawn(compile)).collect();
+            let own = compile();
+            let join = |other: thread::ScopedJoinHandle<'_, _>| {
+                other.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
+            [own].into_iter().chain(others.into_iter().map(join)).collect()
+        });
+        for some in compiled {
+            kernels.extend(some?);
+        }
+        self.inner().pipeline_cache.save();
+        Ok(kernels)
     }
 
     /// Names of all kernels in use: the paths that ran.
@@ -107,11 +148,11 @@ impl Gpu {
                 zero_initialize_workgroup_memory: false,
                 ..Default::default()
             },
-            cache: None,
+            cache: inner.pipeline_cache.raw(),
         });
         self.check()?;
-        inner.count_pipeline();
+        let number = inner.count_pipeline();
         let bindings = entries.iter().map(|entry| entry.binding).collect();
-        Ok(Kernel { pipeline, layout, bindings, name })
+        Ok(Kernel { pipeline, layout, bindings, number, name })
     }
 }

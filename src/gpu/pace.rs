@@ -1,39 +1,119 @@
 //! How much to submit at once: drivers kill a submission that runs for seconds (2 s on new Linux
 //! kernels and on Windows), and nothing else gets the GPU while it lasts.
+//!
+//! A kernel whose cost is not known runs alone. Then what it takes a workgroup is, and dispatches
+//! go together as long as their sum stays within half of the limit: the device may become twice as
+//! slow in the middle.
 
-use super::{Gpu, Recording};
+use super::{Gpu, Recording, record::Command};
 use crate::Result;
-use std::time::{Duration, Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 /// A submission should not take longer than this.
 const LIMIT: Duration = Duration::from_millis(200);
-/// Dispatches of the first submission, before anything is known about the device.
-const FIRST: usize = 16;
-/// More at once gain nothing.
-const MOST: usize = 4096;
+/// What the dispatches of one are expected to take together.
+const AIM: f64 = LIMIT.as_secs_f64() / 2.0;
+/// Fewer workgroups do not fill a device: their number does not say what they take.
+const FILLS: u64 = 128;
+/// No dispatch takes less, in seconds.
+const LEAST: f64 = 1e-6;
+/// So many times slower or faster than expected is more than chance.
+const MUCH: f64 = 1.5;
 
-/// Dispatches to submit at once, as measured on this device with this model.
+/// What a dispatch asks of the device.
 #[derive(Clone, Copy, Debug)]
-pub struct Pace {
-    dispatches: usize,
+struct Load {
+    /// The kernel's number.
+    kernel: usize,
+    workgroups: u64,
+    /// What each of them goes through: tokens of history, or 1.
+    units: u64,
 }
 
-impl Default for Pace {
-    fn default() -> Self {
-        Self { dispatches: FIRST }
+impl Load {
+    fn size(self) -> f64 {
+        self.workgroups.max(FILLS) as f64 * self.units as f64
     }
+}
+
+/// What the kernels of a model take on a device, as measured.
+#[derive(Clone, Debug, Default)]
+pub struct Pace {
+    /// Seconds a workgroup and unit, by the kernel's number; none: not measured.
+    costs: Vec<Option<f64>>,
+    /// The shortest submission so far.
+    asking: Option<Duration>,
 }
 
 impl Pace {
-    /// Learns that as many dispatches as it allows took `time`.
-    fn learn(&mut self, time: Duration) {
-        if time > LIMIT {
-            let share = LIMIT.as_secs_f64() / time.as_secs_f64();
-            self.dispatches = ((self.dispatches as f64 * share) as usize).max(1);
-        } else if time < LIMIT / 4 {
-            self.dispatches = (self.dispatches * 2).min(MOST);
+    /// Seconds that `load` will take, if its kernel has been measured.
+    fn expected(&self, load: Load) -> Option<f64> {
+        let cost = self.costs.get(load.kernel).copied().flatten()?;
+        Some(cost * load.size())
+    }
+
+    /// How many of the first `loads` to submit at once, at least one.
+    fn portion(&self, loads: impl Iterator<Item = Option<Load>>) -> usize {
+        let (mut sum, mut count) = (0.0, 0);
+        for load in loads {
+            let expected = load.map_or(Some(0.0), |load| self.expected(load));
+            sum += expected.unwrap_or(f64::INFINITY);
+            if sum > AIM && count > 0 {
+                break;
+            }
+            count += 1;
+        }
+        count
+    }
+
+    /// Learns that `loads` took `time` together.
+    fn learn(&mut self, loads: impl Iterator<Item = Load>, time: Duration) {
+        // Of every time, asking the device takes a part: at most what the shortest one took.
+        let asking = *self.asking.insert(self.asking.map_or(time, |least| least.min(time)));
+        let time = (time - asking).as_secs_f64().max(LEAST);
+        // Seconds that each kernel was expected to take.
+        let (mut shares, mut count, mut size) = (HashMap::new(), 0, 0.0);
+        for load in loads {
+            *shares.entry(load.kernel).or_insert(0.0) += self.expected(load).unwrap_or(0.0);
+            (count, size) = (count + 1, load.size());
+        }
+        let expected: f64 = shares.values().sum();
+        let Some((&most, _)) = shares.iter().max_by(|a, b| a.1.total_cmp(b.1)) else { return };
+        if count == 1 {
+            self.costs.resize(self.costs.len().max(most + 1), None);
+            self.costs[most] = Some(time / size);
+        } else if time > MUCH * expected && time > AIM {
+            // So much slower is the device, probably, with other kernels, too.
+            self.costs.iter_mut().flatten().for_each(|cost| *cost *= time / expected);
+        } else if time > expected {
+            for kernel in shares.into_keys() {
+                self.costs[kernel] = self.costs[kernel].map(|cost| cost * time / expected);
+            }
+        } else if time * MUCH < expected {
+            // Whose share was too large is not known: the largest is measured again.
+            self.costs[most] = None;
         }
     }
+}
+
+/// Runs `commands` in portions of bounded time; `run` tells how long one took.
+fn in_portions<C>(
+    commands: &[C],
+    pace: &mut Pace,
+    load: impl Fn(&C) -> Option<Load>,
+    mut run: impl FnMut(&[C]) -> Result<Duration>,
+) -> Result<()> {
+    let mut rest = commands;
+    while !rest.is_empty() {
+        let (part, after) = rest.split_at(pace.portion(rest.iter().map(&load)));
+        let time = run(part)?;
+        pace.learn(part.iter().filter_map(&load), time);
+        rest = after;
+    }
+    Ok(())
 }
 
 impl Gpu {
@@ -42,39 +122,22 @@ impl Gpu {
     /// # Errors
     /// [`crate::Error::Device`] when the device has failed.
     pub fn submit_paced(&self, recording: &Recording, pace: &mut Pace) -> Result<()> {
-        let mut rest = recording.commands.as_slice();
-        while !rest.is_empty() {
-            let whole = rest.len() > pace.dispatches;
-            let (part, after) = rest.split_at(pace.dispatches.min(rest.len()));
+        let load = |command: &Command| match command {
+            Command::Dispatch(d) => {
+                let workgroups = d.grid.iter().map(|n| u64::from(*n)).product();
+                Some(Load { kernel: d.kernel.number, workgroups, units: d.units.into() })
+            }
+            // Rows of activations, at most.
+            Command::Copy { .. } => None,
+        };
+        in_portions(&recording.commands, pace, load, |part| {
             let start = Instant::now();
             self.submit_part(recording, part)?;
             self.finish()?;
-            // A shorter last part says little, unless it was too long already.
-            if whole || start.elapsed() > LIMIT {
-                pace.learn(start.elapsed());
-            }
-            rest = after;
-        }
-        Ok(())
+            Ok(start.elapsed())
+        })
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slow_devices_get_less_and_fast_ones_more() {
-        let mut pace = Pace::default();
-        pace.learn(Duration::from_secs(1));
-        assert_eq!(pace.dispatches, FIRST / 5);
-        pace.learn(Duration::from_secs(100));
-        assert_eq!(pace.dispatches, 1);
-        for _ in 0..20 {
-            pace.learn(Duration::from_millis(1));
-        }
-        assert_eq!(pace.dispatches, MOST);
-        pace.learn(LIMIT / 2);
-        assert_eq!(pace.dispatches, MOST);
-    }
-}
+mod tests;

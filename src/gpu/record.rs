@@ -1,8 +1,12 @@
 //! A step as a list of dispatches: built once per shape, replayed as often as wanted. What
 //! changes from step to step (token ids, positions) lives in buffers, so a replay is free of
-//! host work.
+//! host work. Kernels are looked up when the list is whole: new ones compile side by side.
 
-use super::{Buf, Gpu, Kernel, MemoryKind, device::PARAM_SLOT};
+use super::{
+    Buf, Gpu, MemoryKind,
+    device::PARAM_SLOT,
+    kernel::{Kernel, Kernels},
+};
 use crate::{Error, Result, shader::Variant};
 use std::sync::Arc;
 
@@ -26,6 +30,9 @@ pub enum Grid {
     /// `n` workgroups in all, folded over two dimensions where one does not hold them. Shaders
     /// take their number from `flat_workgroup` (`shared/grid.wgsl`) and skip those past `n`.
     Flat(u64),
+    /// The same, each of which goes through so many tokens of history: what it takes grows with
+    /// them, which [`super::Pace`] wants to know.
+    Long(u64, u32),
     /// Exactly these; each must be within the limit of one dimension.
     Dims([u32; 3]),
 }
@@ -34,7 +41,7 @@ impl Grid {
     fn dims(self, max: u32) -> Option<[u32; 3]> {
         match self {
             Self::Dims(d) => (d.iter().all(|n| (1..=max).contains(n))).then_some(d),
-            Self::Flat(n) => {
+            Self::Flat(n) | Self::Long(n, _) => {
                 let x = n.min(u64::from(max)).max(1);
                 let y = n.div_ceil(x).max(1);
                 (n > 0 && y <= u64::from(max)).then_some([x as u32, y as u32, 1])
@@ -56,6 +63,8 @@ pub(super) struct Dispatch {
     pub(super) bind_group: wgpu::BindGroup,
     pub(super) params: u32,
     pub(super) grid: [u32; 3],
+    /// What each workgroup goes through: tokens of history, or 1.
+    pub(super) units: u32,
     /// Kind and bytes of each binding.
     bound: Vec<(MemoryKind, u64)>,
 }
@@ -89,14 +98,32 @@ impl Recording {
 #[derive(Debug)]
 pub struct Recorder {
     gpu: Gpu,
-    commands: Vec<Command>,
+    wanted: Vec<Wanted>,
     params: Vec<u8>,
+}
+
+/// A command whose kernel may not be compiled yet.
+#[derive(Debug)]
+enum Wanted {
+    Dispatch(Unbound),
+    Copy(Command),
+}
+
+#[derive(Debug)]
+struct Unbound {
+    op: &'static str,
+    variant: Variant,
+    /// Buffer, offset and bytes of each.
+    bindings: Vec<(Buf, u64, u64)>,
+    params: u32,
+    grid: [u32; 3],
+    units: u32,
 }
 
 impl Recorder {
     /// An empty list for `gpu`.
     pub fn new(gpu: &Gpu) -> Self {
-        Self { gpu: gpu.clone(), commands: Vec::new(), params: Vec::new() }
+        Self { gpu: gpu.clone(), wanted: Vec::new(), params: Vec::new() }
     }
 
     /// The device this list is for.
@@ -108,7 +135,7 @@ impl Recorder {
     /// uniform `p` (same layout, at most 256 bytes); `op` names it in profiles.
     ///
     /// # Errors
-    /// A variant that cannot run here, a wrong number of bindings, or too many workgroups.
+    /// Too many workgroups.
     pub fn dispatch<P: bytemuck::NoUninit>(
         &mut self,
         op: &'static str,
@@ -117,43 +144,23 @@ impl Recorder {
         params: &P,
         grid: Grid,
     ) -> Result<()> {
-        let kernel = self.gpu.kernel(variant)?;
-        if kernel.bindings.len() != bindings.len() {
-            return Err(Error::Shader(format!(
-                "{variant} has {} bindings, {op} gives {}",
-                kernel.bindings.len(),
-                bindings.len()
-            )));
-        }
         let max = self.gpu.caps().max_workgroups;
         let dims = grid.dims(max).ok_or_else(|| {
             Error::Shader(format!("{op}: {grid:?} does not fit {max} workgroups a dimension"))
         })?;
-        let mut entries = Vec::with_capacity(bindings.len());
-        for (&binding, b) in kernel.bindings.iter().zip(bindings) {
-            let (buffer, size) = (b.buf.raw()?, std::num::NonZeroU64::new(b.size));
-            let range = wgpu::BufferBinding { buffer, offset: b.offset, size };
-            let resource = wgpu::BindingResource::Buffer(range);
-            entries.push(wgpu::BindGroupEntry { binding, resource });
-        }
-        let inner = self.gpu.inner();
-        let bind_group = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: Some(op),
-            layout: &kernel.layout,
-            entries: &entries,
-        });
-        inner.count_bind_group();
         let offset = self.params.len();
         self.params.extend_from_slice(bytemuck::bytes_of(params));
         self.params.resize(offset + PARAM_SLOT as usize, 0);
-        let params = offset as u32;
-        self.commands.push(Command::Dispatch(Dispatch {
+        self.wanted.push(Wanted::Dispatch(Unbound {
             op,
-            kernel,
-            bind_group,
-            params,
+            variant: variant.clone(),
+            bindings: bindings.iter().map(|b| (b.buf.clone(), b.offset, b.size)).collect(),
+            params: offset as u32,
             grid: dims,
-            bound: bindings.iter().map(|b| (b.buf.kind(), b.size)).collect(),
+            units: match grid {
+                Grid::Long(_, tokens) => tokens,
+                Grid::Flat(_) | Grid::Dims(_) => 1,
+            },
         }));
         Ok(())
     }
@@ -161,17 +168,30 @@ impl Recorder {
     /// Adds a copy of `bytes` (a multiple of 4) between different buffers.
     pub fn copy(&mut self, from: &Buf, from_offset: u64, to: &Buf, to_offset: u64, bytes: u64) {
         let (from, to) = (from.clone(), to.clone());
-        self.commands.push(Command::Copy { from, from_offset, to, to_offset, bytes });
+        let copy = Command::Copy { from, from_offset, to, to_offset, bytes };
+        self.wanted.push(Wanted::Copy(copy));
     }
 
     /// Closes the list.
     ///
     /// # Errors
+    /// [`Error::Shader`] for a variant that cannot run here or a wrong number of bindings,
     /// [`Error::Device`] when the device has failed or memory is short.
     pub fn finish(mut self) -> Result<Recording> {
         if self.params.is_empty() {
             self.params.resize(PARAM_SLOT as usize, 0);
         }
+        let variants = self.wanted.iter().filter_map(|wanted| match wanted {
+            Wanted::Dispatch(unbound) => Some(&unbound.variant),
+            Wanted::Copy(_) => None,
+        });
+        let kernels = self.gpu.kernels(variants)?;
+        let bind = |wanted| match wanted {
+            Wanted::Dispatch(unbound) => unbound.bind(&self.gpu, &kernels),
+            Wanted::Copy(copy) => Ok(copy),
+        };
+        let commands = self.wanted.into_iter().map(bind).collect::<Result<_>>()?;
+        drop(kernels);
         let inner = self.gpu.inner();
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
         let size = self.params.len() as u64;
@@ -191,7 +211,37 @@ impl Recorder {
         });
         inner.count_bind_group();
         self.gpu.check()?;
-        Ok(Recording { commands: self.commands, params, _arena: arena })
+        Ok(Recording { commands, params, _arena: arena })
+    }
+}
+
+impl Unbound {
+    fn bind(self, gpu: &Gpu, kernels: &Kernels) -> Result<Command> {
+        let Self { op, variant, bindings, params, grid, units } = self;
+        let kernel = kernels[&variant].clone();
+        if kernel.bindings.len() != bindings.len() {
+            return Err(Error::Shader(format!(
+                "{variant} has {} bindings, {op} gives {}",
+                kernel.bindings.len(),
+                bindings.len()
+            )));
+        }
+        let mut entries = Vec::with_capacity(bindings.len());
+        for (&binding, (buf, offset, size)) in kernel.bindings.iter().zip(&bindings) {
+            let (buffer, size) = (buf.raw()?, std::num::NonZeroU64::new(*size));
+            let range = wgpu::BufferBinding { buffer, offset: *offset, size };
+            let resource = wgpu::BindingResource::Buffer(range);
+            entries.push(wgpu::BindGroupEntry { binding, resource });
+        }
+        let inner = gpu.inner();
+        let bind_group = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: Some(op),
+            layout: &kernel.layout,
+            entries: &entries,
+        });
+        inner.count_bind_group();
+        let bound = bindings.iter().map(|(buf, _, size)| (buf.kind(), *size)).collect();
+        Ok(Command::Dispatch(Dispatch { op, kernel, bind_group, params, grid, units, bound }))
     }
 }
 

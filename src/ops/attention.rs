@@ -252,7 +252,7 @@ pub(super) fn record_seen(
                 (&scratch.sums.buf).into(),
             ];
             bindings.extend(selected.map(|(s, _)| Bind::from(&s.blocks)));
-            let grid = Grid::Flat(u64::from(groups));
+            let grid = Grid::Long(u64::from(groups), piece.tokens);
             rec.dispatch("attention", &variant, &bindings, &params, grid)?;
         }
     }

@@ -35,7 +35,8 @@ static IDLE: Mutex<Vec<Vec<TestDevice>>> = Mutex::new(Vec::new());
 fn open_set() -> Vec<TestDevice> {
     let open = |name, restrict, checked_shaders| {
         let restrict = Restrictions { matrices: Some(false), ..restrict };
-        let options = DeviceOptions { restrict, poison: true, checked_shaders, select: None };
+        let options =
+            DeviceOptions { restrict, poison: true, checked_shaders, ..Default::default() };
         TestDevice { name, gpu: Gpu::open(&options).expect("a device for tests") }
     };
     vec![
@@ -82,8 +83,7 @@ impl TestDevice {
     /// One that uses cooperative matrices, or none with a message where there are not any.
     pub(crate) fn with_matrices() -> Option<Self> {
         let restrict = Restrictions { matrices: Some(true), ..Default::default() };
-        let options =
-            DeviceOptions { restrict, poison: true, checked_shaders: false, select: None };
+        let options = DeviceOptions { restrict, poison: true, ..Default::default() };
         let gpu = Gpu::open(&options).expect("a device for tests");
         if gpu.caps().matrices.is_none() {
             println!("skipped: {} has no cooperative matrices", gpu.adapter().name);
@@ -100,8 +100,7 @@ impl TestDevice {
             int_dot: Some(true),
             ..Default::default()
         };
-        let options =
-            DeviceOptions { restrict, poison: true, checked_shaders: false, select: None };
+        let options = DeviceOptions { restrict, poison: true, ..Default::default() };
         let gpu = Gpu::open(&options).expect("a device for tests");
         Self { name: "small bindings", gpu }
     }

@@ -9,7 +9,7 @@ use engine::{
     Engine, EngineOptions, Gguf,
     gpu::MemoryKind,
     kv::{KvHost, KvType},
-    model::config::Ffn,
+    model::config::{Ffn, LayerKind},
     ngram::Storage,
     plan,
 };
@@ -93,9 +93,41 @@ fn settings_are_compared_and_drawn() {
 }
 
 #[test]
+fn prompt_and_generation_together_in_every_form() {
+    let args = ["-p", "0", "-n", "0", "-pg", "6,3", "-r", "1"];
+    let row = &rows(&args)[0];
+    assert_eq!(row["test"], "pp6+tg3");
+    assert_eq!([&row["n_prompt"], &row["n_gen"], &row["samples_tokens"][0]], [6, 3, 9]);
+    assert_eq!(row["greedy"].as_array().unwrap().len(), 4);
+    let (status, lines, _) = bench(&[&args[..], &["-pg", "5,0", "-o", "jsonl"]].concat());
+    let lines: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!((status, lines.len()), (0, 2));
+    assert_eq!(lines[0]["greedy"], row["greedy"]);
+    assert_eq!(lines[1]["test"], "pp5");
+    let (status, sql, _) = bench(&[&args[..], &["-o", "sql"]].concat());
+    assert_eq!((status, sql.matches("INSERT INTO").count()), (0, 1), "{sql}");
+}
+
+#[test]
+fn a_dry_run_says_what_is_to_come_and_what_does_not_fit() {
+    let args = ["-p", "16", "-n", "4", "-d", "0,64", "-r", "2", "-ctk", "f16,f32", "--dry-run"];
+    let (status, text, stderr) = bench(&args);
+    assert_eq!(status, 0, "{stderr}");
+    // Three visits of 64 tokens of history and twice 20 tokens in three runs.
+    let words = ["pp16, tg4, pp16 @ d64, tg4 @ d64", "3 visits of 2 settings: 552 tokens"];
+    for word in [&words[..], &["f16/f16", "f32/f16", "a context of 80"]].concat() {
+        assert!(text.contains(word), "{text}");
+    }
+    let (status, text, stderr) = bench(&[&args[..], &["--device-memory", "100K"]].concat());
+    assert_eq!(status, 1);
+    assert!(text.contains("which does not fit") && stderr.contains("does not fit"), "{stderr}");
+}
+
+#[test]
 fn wrong_usage_is_named() {
     for (args, word) in [
-        (&["-p", "0", "-n", "0"][..], "nothing to measure"),
+        (&["-pg", "9"][..], "512,128"),
+        (&["-p", "0", "-n", "0"], "nothing to measure"),
         (&["-p", "9-1"], "9-1"),
         (&["-r", "0"], "--repetitions"),
         (&["-ub", "0"], "--ubatch-size"),
@@ -144,6 +176,35 @@ fn a_token_reads_what_its_step_binds() {
         let ops: BTreeSet<_> = bound.iter().map(|(op, ..)| *op).collect();
         let off = (counted / planned - 1.0).abs();
         assert!(off < 0.05, "{model}: binds {counted}, reports {planned}; {ops:?}");
+    }
+}
+
+/// Keys and values that decoding reads, as the bench reports them, beside what the recorded step
+/// binds where segments are full, and beside the formula: every position of every attention layer.
+#[test]
+fn a_token_reads_the_keys_and_values_of_all_positions() {
+    for model in ["tiny-llama", "tiny-qwen35moe"] {
+        let gguf = Gguf::open(fixtures().join(format!("models/{model}.gguf"))).unwrap();
+        let context = 2048;
+        let options = EngineOptions { context: Some(context), ..EngineOptions::default() };
+        let mut engine = Engine::from_gguf(&gguf, &options, &mut |_, _| ()).unwrap();
+        let mut seq = engine.new_sequence().unwrap();
+        engine.synthetic_history(&mut seq, context - 1).unwrap();
+        let before = engine.attention_reads();
+        engine.decode(&mut seq, 1).unwrap();
+        let counted = engine.attention_reads().since(&before).kv_bytes as f64;
+        let bound = seq.bound_per_token().unwrap();
+        let kv = bound.iter().filter(|(op, kind, _)| *kind == MemoryKind::Kv && *op == "attention");
+        let bound: u64 = kv.map(|(.., bytes)| bytes).sum();
+        let config = engine.config();
+        let attention = config.layers.iter().filter(|kind| **kind == LayerKind::Attention).count();
+        // Of f16.
+        let row = 2 * 2 * u64::from(config.n_kv) * u64::from(config.head_dim);
+        let formula = (attention as u64 * row * u64::from(context)) as f64;
+        for (what, bytes) in [("binds", bound as f64), ("reports", counted)] {
+            let off = (bytes / formula - 1.0).abs();
+            assert!(off < 0.05, "{model} {what} {bytes}, the formula says {formula}");
+        }
     }
 }
 

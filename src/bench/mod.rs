@@ -7,9 +7,11 @@
 //! use of the machine is watched.
 
 mod compare;
+mod outlook;
 mod row;
 mod sample;
 mod setting;
+mod sql;
 mod stored;
 mod svg;
 mod table;
@@ -17,9 +19,11 @@ mod trial;
 mod watch;
 
 pub use compare::Comparison;
+pub use outlook::Outlook;
 pub use row::{Row, Subject};
 pub use sample::{Spread, rate};
 pub use setting::{Kind, Setting, Test};
+pub use sql::sql;
 pub use stored::{Stored, json};
 pub use svg::svg;
 pub use table::{csv, markdown};
@@ -46,6 +50,14 @@ pub struct Options {
     pub synthetic_history: bool,
     /// All else about loading the model.
     pub engine: EngineOptions,
+}
+
+impl Options {
+    /// Tokens of the longest test.
+    fn context(&self) -> u32 {
+        let needs = self.tests.iter().map(|test| test.depth.saturating_add(test.tokens()));
+        needs.max().unwrap_or(0)
+    }
 }
 
 /// A setting measured once.
@@ -94,8 +106,13 @@ fn fixed_reads(
     setting: &Setting,
     gpu: &Gpu,
 ) -> Result<u64> {
-    let choices = Choices {
-        context: Context::Trained,
+    plan::fixed_reads(model, &choices(options, setting, Context::Trained), gpu.caps())
+}
+
+/// What a plan of one setting is of.
+fn choices(options: &Options, setting: &Setting, context: Context) -> Choices {
+    Choices {
+        context,
         sequences: 1,
         cache_k: setting.cache_k,
         cache_v: setting.cache_v,
@@ -106,15 +123,13 @@ fn fixed_reads(
         ngram: options.engine.ngram,
         checkpoints: options.engine.checkpoints,
         bandwidth: Bandwidth::default(),
-    };
-    plan::fixed_reads(model, &choices, gpu.caps())
+    }
 }
 
 /// An engine for one setting, with room for the longest test.
 fn open(gguf: &Gguf, options: &Options, setting: &Setting) -> Result<Engine> {
-    let needs = options.tests.iter().map(|test| test.depth.saturating_add(test.tokens()));
     let options = EngineOptions {
-        context: needs.max(),
+        context: Some(options.context()),
         chunk: setting.ubatch.min(setting.batch),
         cache_k: setting.cache_k,
         cache_v: setting.cache_v,

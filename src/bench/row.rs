@@ -92,7 +92,9 @@ impl Row {
                 }
             }
         });
-        fault.chain(compared).chain(self.trial.load.disturbance()).collect()
+        let again = Some(self.trial.repeated).filter(|n| *n > 0);
+        let again = again.map(|n| format!("{n} disturbed runs do not count"));
+        fault.chain(compared).chain(self.trial.load.disturbance()).chain(again).collect()
     }
 
     /// Makes the row invalid if an earlier run of the same test said something else.
@@ -118,7 +120,7 @@ pub(super) fn rows(visits: &[Visit], options: &Options, fixed: &[u64]) -> Vec<Ro
             let trial = merged(own.map(|visit| &visit.trials[t]));
             let read_bytes = match test.kind {
                 Kind::Generate(_) => fixed.get(s).map(|fixed| fixed + trial.cache_bytes),
-                Kind::Prompt(_) => None,
+                Kind::Prompt(_) | Kind::Both(..) => None,
             };
             let comparison = compared(visits, s, t);
             rows.push(Row { test: *test, setting: *setting, trial, read_bytes, comparison });
@@ -133,6 +135,7 @@ fn merged<'a>(mut trials: impl Iterator<Item = &'a Trial>) -> Trial {
     for trial in trials {
         all.runs.extend_from_slice(&trial.runs);
         all.load = all.load.worse(trial.load);
+        all.repeated += trial.repeated;
         all.fault = all
             .fault
             .or_else(|| trial.fault.clone())

@@ -11,6 +11,8 @@ pub enum Kind {
     Prompt(u32),
     /// So many steps of one token, each the most probable one after the last.
     Generate(u32),
+    /// A prompt of so many tokens and then so many steps, timed together.
+    Both(u32, u32),
 }
 
 /// A test: one row for each setting.
@@ -27,17 +29,26 @@ impl Test {
     pub fn tokens(&self) -> u32 {
         match self.kind {
             Kind::Prompt(n) | Kind::Generate(n) => n,
+            Kind::Both(prompt, generate) => prompt.saturating_add(generate),
         }
     }
 }
 
-/// As llama-bench writes them: `pp512`, `tg128 @ d4096`.
+/// As llama-bench writes them: `pp512`, `tg128`, `pp512+tg128`.
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prompt(n) => write!(f, "pp{n}"),
+            Self::Generate(n) => write!(f, "tg{n}"),
+            Self::Both(prompt, generate) => write!(f, "pp{prompt}+tg{generate}"),
+        }
+    }
+}
+
+/// Likewise: `tg128 @ d4096`.
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Prompt(n) => write!(f, "pp{n}")?,
-            Kind::Generate(n) => write!(f, "tg{n}")?,
-        }
+        write!(f, "{}", self.kind)?;
         match self.depth {
             0 => Ok(()),
             depth => write!(f, " @ d{depth}"),
@@ -58,6 +69,14 @@ pub struct Setting {
     pub cache_v: KvType,
     /// Which memory keys and values go to.
     pub kv_host: KvHost,
+}
+
+/// What distinguishes it in a picture or a list.
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ubatch, cache_k, cache_v, kv_host, .. } = self;
+        write!(f, "ub{ubatch} {cache_k}/{cache_v} kv {}", super::stored::kv_host(*kv_host))
+    }
 }
 
 impl Setting {
@@ -107,6 +126,7 @@ mod tests {
         let name = |kind, depth| Test { kind, depth }.to_string();
         assert_eq!(name(Kind::Prompt(512), 0), "pp512");
         assert_eq!(name(Kind::Generate(128), 131_072), "tg128 @ d131072");
+        assert_eq!(name(Kind::Both(512, 128), 0), "pp512+tg128");
     }
 
     #[test]

@@ -25,6 +25,7 @@ impl Key {
         let (n_prompt, n_gen) = match row.test.kind {
             Kind::Prompt(n) => (n, 0),
             Kind::Generate(n) => (0, n),
+            Kind::Both(prompt, generate) => (prompt, generate),
         };
         Self {
             model_size: subject.size,
@@ -76,6 +77,7 @@ struct Record {
     invalid: Option<String>,
     #[serde(flatten)]
     load: Load,
+    repeated: u32,
     comparison: Option<Comparison>,
     samples_ns: Vec<u64>,
     samples_tokens: Vec<u32>,
@@ -114,6 +116,7 @@ pub fn json(subject: &Subject, row: &Row) -> serde_json::Value {
         wait_ms_per_token: ms(|run| run.wait),
         invalid: row.trial.fault.clone(),
         load: row.trial.load,
+        repeated: row.trial.repeated,
         comparison: row.comparison,
         samples_ns,
         samples_tokens: runs.iter().map(|run| run.tokens).collect(),

@@ -4,15 +4,18 @@ use super::{Kind, Row, Subject, stored::kv_host};
 use std::fmt::Write;
 
 const WIDTH: f64 = 760.0;
-const HEIGHT: f64 = 300.0;
+/// Of a plot, its legend not counted.
+const HEIGHT: f64 = 310.0;
 /// Space around a plot: left, right, top, bottom.
-const MARGIN: [f64; 4] = [64.0, 210.0, 36.0, 44.0];
+const MARGIN: [f64; 4] = [64.0, 24.0, 52.0, 40.0];
+/// Of the legend, below.
+const LINE: f64 = 18.0;
 
 /// Distinct on white and black, and to those who confuse red and green.
 const COLOURS: [&str; 6] = ["#3b82c4", "#d9822b", "#2a9d8f", "#b5529b", "#8a8f00", "#7a7f87"];
 
 const STYLE: &str = "svg{font:13px sans-serif;fill:#1c1e21;background:#fff}\
-.axis{stroke:#80868b}.grid{stroke:#dadce0}.line{fill:none;stroke-width:2}\
+.axis{stroke:#80868b}.grid{stroke:#dadce0}.line{fill:none;stroke-width:2}.note{font-size:11px}.spread{opacity:.5}\
 @media(prefers-color-scheme:dark){svg{fill:#e8eaed;background:#16181b}.grid{stroke:#3a3d41}}";
 
 /// One line: points of depth, speed and its deviation.
@@ -21,54 +24,79 @@ struct Series {
     points: Vec<(f64, f64, f64)>,
 }
 
-/// A picture of `rows`: a plot of generation and one of prompts, where there are any.
+/// A picture of `rows`: a plot of generation, one of prompts and one of both, where there are any.
 pub fn svg(rows: &[(&Subject, &Row)]) -> String {
-    let of = |generated: bool| -> Vec<_> {
-        let is = |row: &Row| matches!(row.test.kind, Kind::Generate(_)) == generated;
-        rows.iter().copied().filter(|(_, row)| is(row)).collect()
+    let title = |row: &Row| match row.test.kind {
+        Kind::Generate(_) => "Generation",
+        Kind::Prompt(_) => "Prompt",
+        Kind::Both(..) => "Prompt and generation",
     };
-    let plots = [("Generation", of(true)), ("Prompt", of(false))];
+    let of = |wanted| -> (_, Vec<_>) {
+        (wanted, rows.iter().copied().filter(|(_, row)| title(row) == wanted).collect())
+    };
+    let plots = ["Generation", "Prompt", "Prompt and generation"].map(of);
     let plots: Vec<_> = plots.into_iter().filter(|(_, rows)| !rows.is_empty()).collect();
-    let height = HEIGHT * plots.len().max(1) as f64;
-    let mut out = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" \
-         aria-label=\"Tokens a second by depth\"><style>{STYLE}</style>\n"
-    );
-    for (i, (title, rows)) in plots.iter().enumerate() {
-        _ = writeln!(out, "<g transform=\"translate(0 {})\">", HEIGHT * i as f64);
-        plot(&mut out, title, &series(rows));
-        out.push_str("</g>\n");
+    let mut drawn = String::new();
+    let mut height = 0.0;
+    for (title, rows) in plots {
+        let Lines { common, series } = lines(&rows);
+        _ = writeln!(drawn, "<g transform=\"translate(0 {height})\">");
+        plot(&mut drawn, title, &common, &series);
+        drawn.push_str("</g>\n");
+        height += HEIGHT + LINE * series.len() as f64;
     }
-    out + "</svg>\n"
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {}\" role=\"img\" \
+         aria-label=\"Tokens a second by depth\"><style>{STYLE}</style>\n{drawn}</svg>\n",
+        height.max(LINE)
+    )
 }
 
-/// Rows that differ in depth only share a line. Invalid ones have no point.
-fn series(rows: &[(&Subject, &Row)]) -> Vec<Series> {
-    let mut all: Vec<Series> = Vec::new();
-    for (subject, row) in rows {
+/// Lines of a plot, and what all of them have in common.
+struct Lines {
+    common: String,
+    series: Vec<Series>,
+}
+
+/// Rows that differ in depth only share a line, which is named by what others have not. Invalid rows
+/// have no point.
+fn lines(rows: &[(&Subject, &Row)]) -> Lines {
+    let named: Vec<_> = rows.iter().map(|(subject, row)| (parts(subject, row), *row)).collect();
+    let differs = |i: usize| named.iter().any(|(parts, _)| parts[i] != named[0].0[i]);
+    let (differing, common): (Vec<_>, Vec<_>) = (0..PARTS).partition(|i| differs(*i));
+    let chosen = |parts: &[String; PARTS], which: &[usize]| {
+        which.iter().map(|i| parts[*i].as_str()).collect::<Vec<_>>().join(", ")
+    };
+    let mut series: Vec<Series> = Vec::new();
+    for (parts, row) in &named {
         let Some(speed) = row.speed() else { continue };
-        let name = name(subject, row);
+        let name = chosen(parts, &differing);
         let point = (f64::from(row.test.depth), speed.mean, speed.deviation);
-        match all.iter_mut().find(|series| series.name == name) {
+        match series.iter_mut().find(|series| series.name == name) {
             Some(series) => series.points.push(point),
-            None => all.push(Series { name, points: vec![point] }),
+            None => series.push(Series { name, points: vec![point] }),
         }
     }
-    all.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
-    all
+    series.iter_mut().for_each(|series| series.points.sort_by(|a, b| a.0.total_cmp(&b.0)));
+    let common = named.first().map_or(String::new(), |(parts, _)| chosen(parts, &common));
+    Lines { common, series }
 }
 
-fn name(subject: &Subject, row: &Row) -> String {
-    let test = match row.test.kind {
-        Kind::Prompt(n) => format!("pp{n}"),
-        Kind::Generate(n) => format!("tg{n}"),
-    };
+const PARTS: usize = 5;
+
+/// What a row is of, its depth apart.
+fn parts(subject: &Subject, row: &Row) -> [String; PARTS] {
     let s = &row.setting;
-    let host = kv_host(s.kv_host);
-    format!("{} {test} ub{} {}/{} kv {host}", subject.model, s.ubatch, s.cache_k, s.cache_v)
+    [
+        subject.model.clone(),
+        row.test.kind.to_string(),
+        format!("ub{}", s.ubatch),
+        format!("{}/{}", s.cache_k, s.cache_v),
+        format!("kv {}", kv_host(s.kv_host)),
+    ]
 }
 
-fn plot(out: &mut String, title: &str, series: &[Series]) {
+fn plot(out: &mut String, title: &str, common: &str, series: &[Series]) {
     let [left, right, top, bottom] = MARGIN;
     let (x1, y1) = (WIDTH - right, HEIGHT - bottom);
     let points = || series.iter().flat_map(|series| series.points.iter());
@@ -78,7 +106,12 @@ fn plot(out: &mut String, title: &str, series: &[Series]) {
     let most = (fastest / step).ceil().max(1.0) * step;
     let x = |depth: f64| left + depth / deepest * (x1 - left);
     let y = |speed: f64| y1 - speed.max(0.0) / most * (y1 - top);
-    _ = writeln!(out, "<text x=\"{left}\" y=\"20\">{title}, tokens/s by depth</text>");
+    _ = writeln!(
+        out,
+        "<text x=\"{left}\" y=\"20\">{title}, tokens/s by depth</text>\
+         <text class=\"note\" x=\"{left}\" y=\"37\">{}</text>",
+        escaped(common)
+    );
     for i in 0..=(most / step).round() as u32 {
         let value = f64::from(i) * step;
         let at = y(value);
@@ -117,20 +150,23 @@ fn plot(out: &mut String, title: &str, series: &[Series]) {
             let (cx, low, high) = (x(*depth), y(speed - deviation), y(speed + deviation));
             _ = writeln!(
                 out,
-                "<line stroke=\"{colour}\" x1=\"{cx:.1}\" y1=\"{low:.1}\" x2=\"{cx:.1}\" \
+                "<line class=\"spread\" stroke=\"{colour}\" x1=\"{cx:.1}\" y1=\"{low:.1}\" x2=\"{cx:.1}\" \
                  y2=\"{high:.1}\"/><circle fill=\"{colour}\" cx=\"{cx:.1}\" cy=\"{:.1}\" r=\"3.5\">\
                  <title>{depth}: {speed:.2} ± {deviation:.2}</title></circle>",
                 y(*speed)
             );
         }
-        let at = top + 18.0 * i as f64;
+        // A single line needs no name.
+        if name.is_empty() {
+            continue;
+        }
+        let at = HEIGHT + LINE * i as f64;
         _ = writeln!(
             out,
-            "<rect x=\"{:.1}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\
-             <text x=\"{:.1}\" y=\"{at:.1}\" font-size=\"11\">{}</text>",
-            x1 + 12.0,
+            "<rect x=\"{left}\" y=\"{:.1}\" width=\"10\" height=\"10\" fill=\"{colour}\"/>\
+             <text class=\"note\" x=\"{:.1}\" y=\"{at:.1}\">{}</text>",
             at - 9.0,
-            x1 + 28.0,
+            left + 16.0,
             escaped(name)
         );
     }
@@ -174,10 +210,22 @@ mod tests {
         let rows: Vec<_> = rows.iter().map(|row| (&subject, row)).collect();
         let text = svg(&rows);
         assert_eq!(text.matches("<polyline").count(), 1);
+        assert_eq!(text.matches("<rect").count(), 0, "one line needs no name");
         assert_eq!(text.matches("<circle").count(), 2);
         assert!(text.contains("a&lt;b &amp; c") && text.contains(">4K<"), "{text}");
         assert!(!text.contains("NaN") && !text.contains("inf"), "{text}");
         assert!(!svg(&[]).contains("NaN"));
+    }
+
+    #[test]
+    fn lines_are_named_by_what_they_differ_in() {
+        let at = |kind, ubatch| row(Test { kind, depth: 0 }, setting(ubatch), &[1000]);
+        let rows = [at(Kind::Prompt(8), 64), at(Kind::Prompt(8), 512), at(Kind::Prompt(9), 64)];
+        let subject = Subject { model: "m".into(), ..Subject::default() };
+        let Lines { common, series } = lines(&rows.each_ref().map(|row| (&subject, row)));
+        assert_eq!(common, "m, f16/f16, kv auto");
+        let names: Vec<_> = series.iter().map(|series| series.name.as_str()).collect();
+        assert_eq!(names, ["pp8, ub64", "pp8, ub512", "pp9, ub64"]);
     }
 
     #[test]

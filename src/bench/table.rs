@@ -83,20 +83,26 @@ fn figures(subject: &Subject, row: &Row) -> [String; 8] {
     ]
 }
 
+/// The fields of a row's JSON but for lists and objects: the same of every row.
+pub(super) fn flat(subject: &Subject, row: &Row) -> Vec<(String, serde_json::Value)> {
+    let serde_json::Value::Object(fields) = json(subject, row) else { return Vec::new() };
+    // `comparison` is an object in some rows and null in others.
+    let is_flat = |(name, value): &(String, serde_json::Value)| {
+        !value.is_array() && !value.is_object() && name != "comparison"
+    };
+    fields.into_iter().filter(is_flat).collect()
+}
+
 /// A table of `rows`: the fields of their JSON but for lists and objects.
 pub fn csv(rows: &[(&Subject, &Row)]) -> String {
     let mut text = String::new();
     for (i, (subject, row)) in rows.iter().enumerate() {
-        let value = json(subject, row);
-        let Some(fields) = value.as_object() else { continue };
-        let flat = || fields.iter().filter(|(_, v)| !v.is_array() && !v.is_object());
-        // `comparison` is an object in some rows and null in others.
-        let flat = || flat().filter(|(name, _)| *name != "comparison");
+        let fields = flat(subject, row);
         if i == 0 {
-            let names: Vec<_> = flat().map(|(name, _)| name.as_str()).collect();
+            let names: Vec<_> = fields.iter().map(|(name, _)| name.as_str()).collect();
             _ = writeln!(text, "{}", names.join(","));
         }
-        let cells = flat().map(|(_, value)| match value {
+        let cells = fields.iter().map(|(_, value)| match value {
             serde_json::Value::Null => String::new(),
             serde_json::Value::String(s) => format!("\"{}\"", s.replace('"', "\"\"")),
             other => other.to_string(),

@@ -5,6 +5,8 @@ use std::{fs, time::Duration};
 
 /// More of the processors than this taken by others, and a row is marked.
 const CPU: f64 = 0.15;
+/// Fewer clock ticks of all processors say nothing of a run.
+const TICKS: u64 = 40;
 /// A GPU busier than this while this process asks nothing of it, likewise.
 const GPU: f64 = 0.05;
 
@@ -55,9 +57,43 @@ impl Watch {
         Self { gpu: gpu_busy(), start: Ticks::now() }
     }
 
-    pub(super) fn finish(self) -> Load {
-        let other_cpu = self.start.zip(Ticks::now()).and_then(|(start, end)| end.others(start));
-        Load { other_cpu, other_gpu: self.gpu }
+    pub(super) fn finish(self) -> Passed {
+        let ticks = self.start.zip(Ticks::now()).map(|(start, end)| end.since(start));
+        Passed { ticks, gpu: self.gpu }
+    }
+}
+
+/// What passed during measurements.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Passed {
+    /// Clock ticks of all processors, and of others; none where the system does not tell.
+    ticks: Option<[u64; 2]>,
+    gpu: Option<f64>,
+}
+
+impl Passed {
+    /// This and `other` together.
+    pub(super) fn and(self, other: Self) -> Self {
+        let ticks = match (self.ticks, other.ticks) {
+            (Some([all, others]), Some([more, of_others])) => {
+                Some([all + more, others + of_others])
+            }
+            (a, b) => a.or(b),
+        };
+        Self { ticks, gpu: self.gpu.into_iter().chain(other.gpu).reduce(f64::max) }
+    }
+
+    /// How busy others were, as far as so few ticks tell.
+    pub(super) fn load(self) -> Load {
+        let told = self.ticks.filter(|[all, _]| *all > 0);
+        let share = |[all, others]: [u64; 2]| (others as f64 / all as f64).min(1.0);
+        Load { other_cpu: told.map(share), other_gpu: self.gpu }
+    }
+
+    /// Whether others were in the way, for all that can be told of a single run.
+    pub(super) fn is_disturbed(self) -> bool {
+        let ticks = self.ticks.filter(|[all, _]| *all >= TICKS);
+        Self { ticks, ..self }.load().disturbance().is_some()
     }
 }
 
@@ -89,12 +125,10 @@ impl Ticks {
         Some(Self { all, busy: all - idle, own: next()? + next()? })
     }
 
-    /// Share of the time since `start` that others took; none where no time has passed.
-    fn others(self, start: Self) -> Option<f64> {
+    /// All ticks since `start`, and those that others took.
+    fn since(self, start: Self) -> [u64; 2] {
         let passed = |part: fn(&Self) -> u64| part(&self).saturating_sub(part(&start));
-        let others = passed(|t| t.busy).saturating_sub(passed(|t| t.own));
-        let all = passed(|t| t.all);
-        (all > 0).then(|| (others as f64 / all as f64).min(1.0))
+        [passed(|t| t.all), passed(|t| t.busy).saturating_sub(passed(|t| t.own))]
     }
 }
 
@@ -114,6 +148,13 @@ fn gpu_busy() -> Option<f64> {
 }
 
 #[cfg(test)]
+impl Passed {
+    pub(super) fn of_ticks(all: u64, others: u64) -> Self {
+        Self { ticks: Some([all, others]), gpu: None }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -129,10 +170,20 @@ mod tests {
     fn others_are_all_that_is_busy_but_this_process() {
         let (start, end) = (at(100, 1000, 50), at(180, 1020, 100));
         // 80 busy ticks of 100, 50 of them ours.
-        assert_eq!(end.others(start), Some(0.3));
-        assert_eq!(start.others(start), None);
+        assert_eq!(end.since(start), [100, 30]);
+        assert_eq!(start.since(start), [0, 0]);
         assert!(Ticks::parse("cpu  1 2", SELF).is_none());
         assert!(Ticks::parse("", "").is_none());
+    }
+
+    #[test]
+    fn moments_are_too_short_to_be_disturbed_alone_but_count_together() {
+        let moment = Passed::of_ticks(30, 15);
+        assert!(!moment.is_disturbed());
+        let both = moment.and(moment).and(Passed::default());
+        assert!(both.is_disturbed());
+        assert_eq!(both.load().other_cpu, Some(0.5));
+        assert_eq!(Passed::of_ticks(0, 0).load(), Load::default());
     }
 
     #[test]

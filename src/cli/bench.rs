@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use engine::{
     EngineOptions, Error, Gguf, Result,
-    bench::{self, Kind, Options, Row, Setting, Stored, Subject, Test},
+    bench::{self, Kind, Options, Outlook, Row, Setting, Stored, Subject, Test},
     demo,
-    gpu::DeviceOptions,
     kv::{KvHost, KvType},
 };
 
@@ -34,6 +33,9 @@ pub(super) struct BenchArgs {
     /// Tokens to generate, one by one; 0: none
     #[arg(short = 'n', long, value_name = "N,..", default_value = "128")]
     n_gen: Numbers,
+    /// A prompt and generation timed together, once or more often: 512,128 for example
+    #[arg(long, value_name = "PP,TG", value_parser = parse_pair)]
+    prompt_gen: Vec<Kind>,
     /// Tokens in the sequence before
     #[arg(short = 'd', long, value_name = "N,..", default_value = "0")]
     n_depth: Numbers,
@@ -70,7 +72,10 @@ pub(super) struct BenchArgs {
     /// What an earlier run wrote with -o json: rows whose tokens differ from it are invalid
     #[arg(long, value_name = "FILE")]
     reference: Option<PathBuf>,
-    /// How to print the rows; svg draws speed by depth
+    /// Say what would be measured and how much memory it takes, and load nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// How to print the rows; jsonl: an object a line, svg: speed by depth, drawn
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "md")]
     output: Format,
     /// Accepted for llama.cpp's sake: all layers run on the device
@@ -92,7 +97,9 @@ pub(super) struct BenchArgs {
 enum Format {
     Md,
     Json,
+    Jsonl,
     Csv,
+    Sql,
     Svg,
 }
 
@@ -101,6 +108,11 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     let options = args.options()?;
     let mut models: Vec<(Subject, Vec<Row>)> = Vec::new();
     let mut measure = |gguf: &Gguf, name: &str| {
+        if args.dry_run {
+            let outlook = Outlook::new(gguf, name, &options)?;
+            output::result(&outlook)?;
+            return outlook.check();
+        }
         let (subject, mut rows) = bench::run(gguf, name, &options, &mut |next| output::note(next))?;
         if let Some(path) = &args.reference {
             let stored = Stored::read(path, &subject)?;
@@ -115,6 +127,9 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     for path in &args.model {
         measure(&Gguf::open(path)?, &path.display().to_string())?;
     }
+    if args.dry_run {
+        return Ok(());
+    }
     if args.n_gpu_layers.is_some() {
         output::note("--n-gpu-layers: all layers run on the device");
     }
@@ -128,14 +143,15 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
 }
 
 fn print(format: Format, rows: &[(&Subject, &Row)]) -> Result<()> {
+    let objects = || rows.iter().map(|(subject, row)| bench::json(subject, row));
     match format {
         Format::Md => output::result(bench::markdown(rows)),
         Format::Csv => output::result(bench::csv(rows)),
+        Format::Sql => output::result(bench::sql(rows)),
         Format::Svg => output::result(bench::svg(rows)),
-        Format::Json => {
-            let rows: Vec<_> =
-                rows.iter().map(|(subject, row)| bench::json(subject, row)).collect();
-            output::json(&rows)
+        Format::Json => output::json(&objects().collect::<Vec<_>>()),
+        Format::Jsonl => {
+            output::result(objects().map(|row| format!("{row}\n")).collect::<String>())
         }
     }
 }
@@ -158,7 +174,7 @@ impl BenchArgs {
             repetitions: self.repetitions,
             synthetic_history: self.synthetic_history,
             engine: EngineOptions {
-                device: DeviceOptions { select: self.device.device.clone(), ..Default::default() },
+                device: self.device.options(),
                 memory: self.memory.limits(),
                 experts_host: self.experts_host,
                 ngram: self.ngram.into(),
@@ -174,6 +190,7 @@ impl BenchArgs {
         for &depth in &self.n_depth.0 {
             let prompts = self.n_prompt.0.iter().map(|n| Kind::Prompt(*n));
             let kinds = prompts.chain(self.n_gen.0.iter().map(|n| Kind::Generate(*n)));
+            let kinds = kinds.chain(self.prompt_gen.iter().copied());
             let all = kinds.map(|kind| Test { kind, depth });
             tests.extend(all.filter(|test| test.tokens() > 0));
         }
@@ -181,5 +198,16 @@ impl BenchArgs {
             true => Err(Error::Usage("nothing to measure: --n-prompt and --n-gen are 0".into())),
             false => Ok(tests),
         }
+    }
+}
+
+/// `512,128`: a prompt, then generation; 0 of one leaves the other.
+fn parse_pair(text: &str) -> std::result::Result<Kind, String> {
+    let numbers = text.split_once(',').and_then(|(pp, tg)| pp.parse().ok().zip(tg.parse().ok()));
+    match numbers {
+        Some((prompt, 0)) => Ok(Kind::Prompt(prompt)),
+        Some((0, generate)) => Ok(Kind::Generate(generate)),
+        Some((prompt, generate)) => Ok(Kind::Both(prompt, generate)),
+        None => Err("expected two numbers like 512,128".into()),
     }
 }

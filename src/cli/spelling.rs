@@ -13,6 +13,7 @@ const SHORT: &[(&str, &str)] = &[
     ("-ngl", "--n-gpu-layers"),
     ("-ctk", "--cache-type-k"),
     ("-ctv", "--cache-type-v"),
+    ("-pg", "--prompt-gen"),
     ("-dev", "--device"),
     ("-sys", "--system-prompt"),
     ("-cnv", "--conversation"),
@@ -257,7 +258,7 @@ mod tests {
     #[test]
     fn every_entry_leads_to_a_flag_that_exists_and_is_written_once() {
         let command = built();
-        let commands = ["run", "serve"].map(|name| command.find_subcommand(name).unwrap());
+        let commands = ["run", "serve", "bench"].map(|name| command.find_subcommand(name).unwrap());
         for (short, long) in SHORT {
             let name = long.split('=').next().unwrap();
             let known = commands.iter().any(|command| find(command, name).is_some());

@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     gpu::{Buf, Gpu, Heap, MemoryKind},
-    quant::{BlockType, Planes},
+    quant::{BlockType, Planes, reach},
 };
 use std::ops::Range;
 
@@ -22,6 +22,8 @@ pub struct Matrix {
     /// The rows, part after part; each part fits one binding.
     pub parts: Vec<MatrixPart>,
     pub(super) planes: &'static Planes,
+    /// Products with weights like these may be of f16.
+    pub(super) in_f16: bool,
 }
 
 /// Some rows of a [`Matrix`], in one buffer.
@@ -64,6 +66,10 @@ pub(super) struct PartParams {
     row_blocks: u32,
     blocks: u32,
 }
+
+/// Weights up to this, times activations of less than 16 (`f16_rows.wgsl`), and sums of some are far
+/// from the end of f16 at 65504, to which some drivers round products.
+const F16_REACH: f32 = 1024.0;
 
 /// Bytes repacked at a time.
 const PIECE: usize = 4 << 20;
@@ -166,12 +172,19 @@ impl Shape {
         let Self { ty, n_in, n_out, n_expert, .. } = self;
         let row_blocks = planes.row_blocks(n_in);
         let mut parts = Vec::new();
+        // Looked for where it matters.
+        let mut in_f16 = gpu.caps().matrices.is_some() && ty != BlockType::F32;
+        let row = &mut |number: u32| {
+            let row = row(number);
+            in_f16 = in_f16 && reach(ty, row.bytes, row.factor) <= F16_REACH;
+            row
+        };
         for range in ranges {
             let (first_row, rows) = (range.start, range.len() as u32);
             let buf = upload_part((gpu, heap), label, planes, row_blocks, range, row, used)?;
             parts.push(MatrixPart { buf, first_row, rows });
         }
-        Ok(Matrix { ty, n_in, n_out, n_expert, parts, planes })
+        Ok(Matrix { ty, n_in, n_out, n_expert, parts, planes, in_f16 })
     }
 
     /// Bytes on a device.
@@ -223,7 +236,7 @@ fn upload_part<'a>(
     planes: &Planes,
     row_blocks: u32,
     rows: Range<u32>,
-    row: &dyn Fn(u32) -> Row<'a>,
+    row: &mut dyn FnMut(u32) -> Row<'a>,
     used: &dyn Fn(Range<u32>),
 ) -> Result<Buf> {
     let (starts, size) = planes.offsets(rows.len() as u64 * u64::from(row_blocks));

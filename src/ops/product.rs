@@ -8,7 +8,6 @@ use super::{
 use crate::{
     Error, Result,
     gpu::{Bind, Buf, Caps, Grid, Matrices, Recorder},
-    quant::BlockType,
     shader::Variant,
 };
 use std::ops::Range;
@@ -201,8 +200,8 @@ impl Product<'_> {
         x_rows: Range<u32>,
     ) -> Result<((Variant, u32), &Buf)> {
         let matrices = rec.gpu().caps().matrices.zip(self.x.f16.as_ref());
-        // Who stores weights in F32 wants more than f16 keeps: the router's, as a rule.
-        match matrices.filter(|_| self.w.ty != BlockType::F32) {
+        // Not of F32: who stores weights in it wants more than f16 keeps, of the router's, as a rule.
+        match matrices.filter(|_| self.w.in_f16) {
             None => {
                 let variant = self.variant("tile_product").flag("odd", self.w.odd());
                 Ok(((variant.number("TM", size), TILE_ROWS), &self.x.buf))
@@ -274,8 +273,12 @@ pub(super) fn tile_of_x(n: u32, caps: &Caps) -> u32 {
 mod tests {
     use super::*;
     use crate::{
-        ops::testing::{TestDevice, assert_close, each_device, in_turn, multiply, random, silu},
-        quant::BlockType,
+        gpu::Heap,
+        ops::{
+            Source,
+            testing::{TestDevice, assert_close, each_device, in_turn, multiply, random, silu},
+        },
+        quant::{BlockType, dequantise, random::random_weights},
     };
 
     fn types() -> impl Iterator<Item = BlockType> {
@@ -532,6 +535,29 @@ mod tests {
             let most = want.iter().fold(0.0, |m: f64, w| m.max(w.abs()));
             let near = |(got, want): (&f32, &f64)| (f64::from(*got) - want).abs() <= F16 * most;
             assert!(got.iter().zip(want).all(near), "{got:?} instead of {want:?}");
+        }
+    }
+
+    /// Known fault: weights beyond the end of f16 became infinite.
+    #[test]
+    fn cooperative_matrices_leave_weights_beyond_f16_to_others() {
+        let Some(t) = TestDevice::with_matrices() else { return };
+        let (n, width) = (12, 256);
+        let x = random(3, n * width);
+        let x_t = t.upload(&x, width);
+        // A scale, and the largest of the values in bf16.
+        for (ty, at, bits) in [(BlockType::Q8_0, 0, 0x7bff_u16), (BlockType::Bf16, 2, 0x7180)] {
+            let mut bytes = random_weights(ty, 7, 4 * width);
+            bytes[at..at + 2].copy_from_slice(&bits.to_le_bytes());
+            let mut values = vec![0.0; 4 * width];
+            dequantise(ty, &bytes, &mut values).unwrap();
+            let rows = |_| bytes.as_slice();
+            let source = Source { ty, rows: &rows, factors: None, used: &|_| () };
+            let shape = [width as u32, 4, 1];
+            let w = Matrix::upload(&t.gpu, Heap::Device, "large", shape, source).unwrap();
+            let y = t.scratch(n, 4);
+            t.run(|rec| record(rec, "test", &w, &x_t, &y, n as u32, Epilogue::Store));
+            assert_close(&t.read(&y), &multiply(&values, &x, width), 1e-5);
         }
     }
 

@@ -23,8 +23,7 @@ pub(super) const PLANES: Planes = Planes::new("iq1_m", 256, &[[QS, SCALES + 8]])
 
 pub(super) fn dequantise(block: &[u8; 56], y: &mut [f32; 256]) {
     let scales: [u16; 4] = std::array::from_fn(|k| u16_at(block, SCALES + 2 * k));
-    let d = scales.iter().rev().fold(0, |bits, scale| bits << 4 | scale >> 12);
-    let d = f16::from_bits(d).to_f32();
+    let d = d(block).to_f32();
     for (e, y) in y.chunks_exact_mut(8).enumerate() {
         let h = (block[QH + e / 2] >> (4 * (e % 2))) & 15;
         let index = usize::from(block[QS + e]) | usize::from(h & 7) << 8;
@@ -35,6 +34,12 @@ pub(super) fn dequantise(block: &[u8; 56], y: &mut [f32; 256]) {
             *y = scale * (f32::from(value) + delta);
         }
     }
+}
+
+/// The scale of all scales.
+pub(super) fn d(block: &[u8]) -> f16 {
+    let high = |k: usize| u16::from(block[SCALES + 2 * k + 1] >> 4);
+    f16::from_bits((0..4).fold(0, |bits, k| bits | high(k) << (4 * k)))
 }
 
 /// Stores d.

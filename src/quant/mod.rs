@@ -29,6 +29,7 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod reach;
 mod tables;
 
 pub(crate) mod random;
@@ -37,6 +38,7 @@ mod tests;
 
 pub use block_type::BlockType;
 pub use planes::Planes;
+pub(crate) use reach::reach;
 
 use crate::{Error, Result};
 use blocks::each_block;

@@ -29,7 +29,7 @@ pub(super) fn dequantise(block: &[u8; 17], y: &mut [f32; 32]) {
 }
 
 /// `2^(e - 128)`; the two smallest are subnormal.
-fn scale(e: u8) -> f32 {
+pub(super) fn scale(e: u8) -> f32 {
     match e {
         0 | 1 => f32::from_bits(0x20_0000 << e),
         255 => f32::NAN,

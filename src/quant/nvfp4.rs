@@ -27,7 +27,7 @@ pub(super) fn dequantise(block: &[u8; 36], y: &mut [f32; 64]) {
 }
 
 /// `(1 + m / 8) * 2^(e - 7)`, for e = 0 `m * 2^-9`; 0 for all bits set. There is no sign.
-fn scale(bits: u8) -> f32 {
+pub(super) fn scale(bits: u8) -> f32 {
     let (e, m) = (i32::from((bits >> 3) & 15), f32::from(bits & 7));
     match (bits & 127, e) {
         (127, _) => 0.0,

@@ -55,9 +55,12 @@ pub fn record(rec: &mut Recorder, table: &Matrix, ids: &Buf, y: &Tensor, n: u32)
 mod tests {
     use super::*;
     use crate::{
-        gpu::MemoryKind,
-        ops::testing::{TestDevice, each_device, in_turn},
-        quant::BlockType,
+        gpu::{Heap, MemoryKind},
+        ops::{
+            Source,
+            testing::{TestDevice, each_device, in_turn},
+        },
+        quant::{BlockType, dequantise},
     };
 
     fn check(t: &TestDevice, ty: BlockType, rows: usize, width: usize) {
@@ -99,6 +102,28 @@ mod tests {
             let want: Vec<f32> =
                 [4, 0, 2].iter().flat_map(|r| values[r * 37..][..37].repeat(4)).collect();
             assert_eq!(t.read(&y), want);
+        });
+    }
+
+    /// Exponents from the least that makes a normal number to the largest with which 24 times the scale
+    /// is one, and the one that stands for NaN.
+    #[test]
+    fn mxfp4_of_any_exponent() {
+        let exponents = [2_u8, 127, 251, 255];
+        let bytes: Vec<u8> = (exponents.iter())
+            .flat_map(|e| [*e].into_iter().chain((0..16).map(|i| i << 4 | (15 - i))))
+            .collect();
+        let mut values = [0.0; 4 * 32];
+        dequantise(BlockType::Mxfp4, &bytes, &mut values).unwrap();
+        each_device(|t| {
+            let rows = |_| bytes.as_slice();
+            let source = Source { ty: BlockType::Mxfp4, rows: &rows, factors: None, used: &|_| () };
+            let table = Matrix::upload(&t.gpu, Heap::Device, "table", [32, 4, 1], source).unwrap();
+            let (ids, y) = (t.upload_words(&[0, 1, 2, 3]), t.scratch(4, 32));
+            t.run(|rec| record(rec, &table, &ids, &y, 4));
+            for (got, want) in t.read(&y).iter().zip(values) {
+                assert!(*got == want || (got.is_nan() && want.is_nan()), "{got} is not {want}");
+            }
         });
     }
 

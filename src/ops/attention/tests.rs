@@ -9,7 +9,7 @@ use crate::{
         kv_write,
         reference::{attention::attend, cached::uncached, rope as reference, sigmoid, wide},
         rope::{HeadNorm, RopeTable, Rotation},
-        testing::{TestDevice, assert_close, assert_stored, each_device, random},
+        testing::{TestDevice, assert_close, assert_stored, each_device, in_turn, random},
     },
 };
 
@@ -187,12 +187,9 @@ fn positions(t: &TestDevice, first: u32, n: u32) -> Buf {
 
 #[test]
 fn every_head_size_and_group() {
-    each_device(|t| {
-        for (d, n_head, n_kv) in
-            [(16, 3, 3), (32, 8, 1), (40, 6, 2), (128, 12, 1), (256, 4, 1), (512, 5, 1)]
-        {
-            Case { d, n_head, n_kv, ..PLAIN }.run(t, &[37, 38]);
-        }
+    let sizes = [(16, 3, 3), (32, 8, 1), (40, 6, 2), (128, 12, 1), (256, 4, 1), (512, 5, 1)];
+    in_turn(sizes, |t, (d, n_head, n_kv)| {
+        Case { d, n_head, n_kv, ..PLAIN }.run(t, &[37, 38]);
     });
 }
 
@@ -230,17 +227,16 @@ fn host_memory_is_read_once_and_gives_equal_bits() {
 /// Each type on each side, with one head and with three, whose rows end between 16-byte units.
 #[test]
 fn every_cache_type_on_either_side() {
-    each_device(|t| {
-        for (k_type, v_type, n_kv) in [
-            (KvType::F32, KvType::F16, 2),
-            (KvType::F16, KvType::Bf16, 2),
-            (KvType::Bf16, KvType::F32, 2),
-            (KvType::Q8_0, KvType::Q4_0, 1),
-            (KvType::Q4_0, KvType::Q8_0, 3),
-        ] {
-            let case = Case { n_head: 6, n_kv, k_type, v_type, norm: true, ..PLAIN };
-            Case { gate: true, segment: 32, ..case }.run(t, &[33, 34, 70]);
-        }
+    let types = [
+        (KvType::F32, KvType::F16, 2),
+        (KvType::F16, KvType::Bf16, 2),
+        (KvType::Bf16, KvType::F32, 2),
+        (KvType::Q8_0, KvType::Q4_0, 1),
+        (KvType::Q4_0, KvType::Q8_0, 3),
+    ];
+    in_turn(types, |t, (k_type, v_type, n_kv)| {
+        let case = Case { n_head: 6, n_kv, k_type, v_type, norm: true, ..PLAIN };
+        Case { gate: true, segment: 32, ..case }.run(t, &[33, 34, 70]);
     });
 }
 
@@ -261,12 +257,8 @@ fn scores_past_the_range_of_exp() {
 
 #[test]
 fn values_of_a_million() {
-    each_device(|t| {
-        Case { loud: 1e6, ..PLAIN }.run(t, &[20, 21]);
-        for v_type in [KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Q4_0] {
-            Case { loud: 1e6, v_type, ..PLAIN }.run(t, &[20, 21]);
-        }
-    });
+    let types = [KvType::F32, KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Q4_0];
+    in_turn(types, |t, v_type| Case { loud: 1e6, v_type, ..PLAIN }.run(t, &[20, 21]));
 }
 
 #[test]

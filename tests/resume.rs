@@ -89,6 +89,13 @@ fn a_conversation_goes_on_where_it_ended() {
     run.args(["-n", "12", "--ignore-eos", "-p", "Tell me a story."]);
     let (begin, _) = good(with_input(run, ""));
     assert_eq!(begin + &talk(&begun, "And then?\nWhy?\n").0, at_once);
+    // Other instructions take the place of those that were kept.
+    let mut chat = command("chat", &begun);
+    chat.args(["-n", "4", "--ignore-eos", "-sys", "Be brief."]);
+    let (_, log) = good(with_input(chat, "Now?\n"));
+    assert!(log.contains("processed anew") || !log.contains(" reused)"), "{log}");
+    let (_, log) = talk(&begun, "");
+    assert!(log.contains("goes on after 9 messages"), "{log}");
 }
 
 #[test]
@@ -136,6 +143,7 @@ fn ctrl_c_keeps_the_session() {
     interrupt(&child);
     let (_, log) = good(child.wait_with_output().unwrap());
     assert!(log.contains("| cancelled |") && log.contains("session: "), "{log}");
+    let kept = fs::metadata(&file).unwrap().modified().unwrap();
     let mut child = command("chat", &file).spawn().unwrap();
     let mut log = child.stderr.take().unwrap();
     let mut said = String::new();
@@ -148,5 +156,5 @@ fn ctrl_c_keeps_the_session() {
     interrupt(&child);
     log.read_to_string(&mut said).unwrap();
     assert!(child.wait().unwrap().success());
-    assert!(said.lines().last().unwrap().starts_with("session: "), "{said}");
+    assert_eq!(fs::metadata(&file).unwrap().modified().unwrap(), kept, "nothing was said");
 }

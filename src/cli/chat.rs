@@ -32,7 +32,7 @@ pub(super) fn converse(
 ) -> Result<()> {
     let mut chat = Conversation::new(session, kept, system);
     let talked = chat.talk(first, single);
-    let saved = chat.kept.save(&chat.session.engine);
+    let saved = if chat.changed { chat.kept.save(&chat.session.engine) } else { Ok(()) };
     talked.and(saved)
 }
 
@@ -98,16 +98,27 @@ struct Conversation<'s> {
     session: &'s mut Session,
     system: Option<String>,
     kept: Kept,
+    /// Since it was loaded.
+    changed: bool,
 }
 
 impl<'s> Conversation<'s> {
     fn new(session: &'s mut Session, kept: Kept, system: Option<String>) -> Self {
-        let mut chat = Self { session, system, kept };
+        let mut chat = Self { session, system, kept, changed: false };
         match chat.kept.messages.len() {
-            0 => chat.clear(),
+            0 => chat.kept.history.clear(&chat.session.engine),
             n => output::note(format_args!("the conversation goes on after {n} messages")),
         }
+        chat.instruct();
         chat
+    }
+
+    /// Puts the system message that is asked for in the place of the one that was kept.
+    fn instruct(&mut self) {
+        let Some(text) = &self.system else { return };
+        let messages = &mut self.kept.messages;
+        let kept = messages.first().is_some_and(|message| message.role == "system");
+        messages.splice(..usize::from(kept), [Message::new("system", text)]);
     }
 
     fn talk(&mut self, mut first: Option<String>, single: bool) -> Result<()> {
@@ -150,13 +161,15 @@ impl<'s> Conversation<'s> {
     }
 
     fn clear(&mut self) {
-        let system = self.system.iter().map(|text| Message::new("system", text));
-        self.kept.messages = system.collect();
+        self.kept.messages.clear();
+        self.instruct();
         self.kept.history.clear(&self.session.engine);
+        self.changed = true;
     }
 
     /// One message and its answer. After an error the message is forgotten.
     fn turn(&mut self, text: String) -> Result<()> {
+        self.changed = true;
         self.kept.messages.push(Message::new("user", text));
         match self.answer() {
             Ok(message) => {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::Result;
+use proptest::{prelude::*, test_runner::TestRunner};
 use std::{
     fs,
     path::PathBuf,
@@ -128,6 +129,34 @@ fn what_is_no_session_is_not_replaced() {
     assert_eq!(fs::read(&path).unwrap(), b"Buy milk.");
     fs::write(&path, "").unwrap();
     save(&path, 1).unwrap();
+    fs::remove_dir_all(folder).unwrap();
+}
+
+/// Whoever makes a file can make its checksums, too.
+#[test]
+fn headers_that_make_no_sense_are_refused() {
+    let folder = folder("headers");
+    let path = folder.join("x.session");
+    let name = prop_oneof![Just("tokens"), Just("conversation"), Just("state")];
+    let bytes = prop_oneof![0..40_u64, Just(1 << 40), Just(u64::MAX), any::<u64>()];
+    let header = (
+        prop::collection::vec(prop_oneof![0..4_u32, any::<u32>()], 0..4),
+        prop::collection::vec((name.prop_map(String::from), bytes), 0..4),
+    );
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new(config)
+        .run(&(header, 0..100_usize), |((checkpoints, parts), spare)| {
+            let header = Header { identity: identity(), checkpoints, parts };
+            let mut file = fs::File::create(&path).unwrap();
+            let length = header.write(&mut file).unwrap();
+            // As long as it should be, where that can be.
+            let whole = header.file_bytes(length).filter(|whole| *whole < 1 << 20);
+            file.set_len(whole.unwrap_or(length + spare as u64)).unwrap();
+            let opened = Saved::open(&path, &identity(), 1000);
+            prop_assert!(matches!(opened, Err(crate::Error::Session { .. })), "{opened:?}");
+            Ok(())
+        })
+        .unwrap();
     fs::remove_dir_all(folder).unwrap();
 }
 

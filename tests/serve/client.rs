@@ -51,7 +51,7 @@ impl Server {
 
     pub(crate) fn connect(&self) -> Connection {
         let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(300))).unwrap();
         Connection { stream: BufReader::new(stream) }
     }
 

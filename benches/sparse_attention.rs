@@ -48,13 +48,13 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
     let mut kv = KvLayer::new(gpu, N_KV, HEAD_DIM, KvType::F16, KvType::F16)?;
     kv.ensure(gpu, depth, depth, Heap::Device)?;
     let mut index = IndexLayer::new(SHAPE, KvType::F16)?;
-    index.follow(gpu, &kv)?;
-    for segment in index.segments() {
+    index.follow(gpu, &kv, depth)?;
+    for pooled in index.pooled() {
         // Different keys: f16 values from 0.25 to 0.5, of either sign.
-        let words = segment.pooled.size() as u32 / 4;
+        let words = pooled.keys.size() as u32 / 4;
         let key = |i: u32| i.wrapping_mul(2_654_435_769) & 0x83ff_83ff | 0x3400_3400;
         let bits: Vec<u32> = (0..words).map(key).collect();
-        gpu.upload(&segment.pooled, 0, bytemuck::cast_slice(&bits))?;
+        gpu.upload(&pooled.keys, 0, bytemuck::cast_slice(&bits))?;
     }
     let positions: Vec<u32> = (depth - n..depth).collect();
     let positions_buf = gpu.alloc("positions", u64::from(n) * 4, MemoryKind::Scratch)?;

@@ -22,8 +22,8 @@ struct Params {
     n: u32,            // queries of this dispatch
     ratio: u32,        // tokens a block
     most: u32,         // blocks a query selects
-    first_block: u32,  // of the segment
-    blocks: u32,       // of the segment
+    first_block: u32,  // in pooled
+    blocks: u32,       // there
     stride: u32,       // scores a query
     scale: f32,
 }

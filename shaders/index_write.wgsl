@@ -18,6 +18,7 @@ struct Params {
     n_rot: u32,
     segment_first: u32,  // position of the segment's first token
     segment_tokens: u32,
+    pooled_first: u32,   // position of the first block in pooled
     eps: f32,
 }
 
@@ -92,7 +93,7 @@ fn main(
         let hi = vec4(
             rotated(row, i + 4u), rotated(row, i + 5u), rotated(row, i + 6u), rotated(row, i + 7u),
         );
-        let at = places_$T(0u, 0u, pooled_eight((first - p.segment_first) / p.ratio, e));
+        let at = places_$T(0u, 0u, pooled_eight((first - p.pooled_first) / p.ratio, e));
         let packed = pack_$T(Eight(lo, hi));
         pooled[at.x] = packed.a;
         if at.y != at.x { pooled[at.y] = packed.b; }

@@ -24,6 +24,13 @@ impl<'a> From<&'a Buf> for Bind<'a> {
     }
 }
 
+impl<'a> Bind<'a> {
+    /// The first `bytes` of a buffer: no others are zeroed before their first use.
+    pub fn first(buf: &'a Buf, bytes: u64) -> Self {
+        Self { buf, offset: 0, size: bytes.min(buf.size()) }
+    }
+}
+
 /// Workgroups of a dispatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grid {

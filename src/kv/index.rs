@@ -14,6 +14,12 @@ use crate::{
 /// side by side, so that the lanes that score them read consecutive addresses.
 const TILE: u32 = 32;
 
+/// Positions that the first pooled keys are for. Every query is compared with all of them, so they
+/// lie together for more positions than other keys: few dispatches read a deep context.
+const FIRST_POOLED: u32 = 1 << 15;
+/// The same of all later ones: they end at multiples of this.
+const MOST_POOLED: u32 = 1 << 18;
+
 /// Sizes of an indexer, and what they say of every query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexShape {
@@ -78,13 +84,22 @@ impl IndexShape {
     }
 }
 
+/// Keys of complete blocks, normed and rotated.
+#[derive(Clone, Debug)]
+pub struct PooledKeys {
+    /// `[block / 32][head_dim / 8][block % 32][8]`.
+    pub keys: Buf,
+    /// Position of the first block, a multiple of the block size.
+    pub first: u32,
+    /// Tokens whose blocks there is room for.
+    pub tokens: u32,
+}
+
 /// Index keys of the positions of one [`super::KvSegment`].
 #[derive(Clone, Debug)]
 pub struct IndexSegment {
     /// Keys as projected, `[token][head_dim]`.
     pub raw: Buf,
-    /// Keys of complete blocks, normed and rotated, `[block / 32][head_dim / 8][block % 32][8]`.
-    pub pooled: Buf,
     /// Position of the first token, a multiple of the block size.
     pub first: u32,
     /// Tokens there is room for.
@@ -95,6 +110,7 @@ pub struct IndexSegment {
 #[derive(Clone, Debug)]
 pub struct IndexLayer {
     segments: Vec<IndexSegment>,
+    pooled: Vec<PooledKeys>,
     shape: IndexShape,
     element: KvType,
 }
@@ -131,16 +147,17 @@ impl IndexLayer {
     /// than a power of two up to 64 tokens, or a budget of less than a block.
     pub fn new(shape: IndexShape, element: KvType) -> Result<Self> {
         shape.check()?;
-        Ok(Self { segments: Vec::new(), shape, element })
+        Ok(Self { segments: Vec::new(), pooled: Vec::new(), shape, element })
     }
 
-    /// Makes room for the positions that `kv` has room for, in equal segments. Raw keys lie where
-    /// the segment's keys and values do; pooled ones, of which every step reads all, on the device.
+    /// Makes room for the positions that `kv` has room for: for raw keys in equal segments, which
+    /// lie where the segment's keys and values do; for pooled ones, of which every step reads all,
+    /// on the device, and for more positions of a sequence that may grow to `context`.
     ///
     /// # Errors
     /// [`Error::Device`] when a segment's keys exceed one binding or memory is short (what was
     /// added before stays).
-    pub fn follow(&mut self, gpu: &dyn Memory, kv: &KvLayer) -> Result<()> {
+    pub fn follow(&mut self, gpu: &dyn Memory, kv: &KvLayer, context: u32) -> Result<()> {
         for segment in &kv.segments()[self.segments.len()..] {
             let (first, tokens) = (segment.first, segment.tokens);
             if !first.is_multiple_of(self.shape.ratio) {
@@ -149,14 +166,32 @@ impl IndexLayer {
                     self.shape.ratio
                 )));
             }
-            let blocks = (tokens / self.shape.ratio).next_multiple_of(TILE);
+            if self.pooled.last().is_none_or(|pooled| pooled.first + pooled.tokens <= first) {
+                self.grow_pooled(gpu, first + tokens, kv.final_capacity(context), first)?;
+            }
             let (bytes, kind) = (self.bytes(tokens), MemoryKind::IndexRaw);
             let raw = gpu.alloc_in(segment.heap(), "index keys", bytes, kind)?;
-            let (bytes, kind) = (self.bytes(blocks), MemoryKind::IndexPooled);
-            let pooled = gpu.alloc("pooled index keys", bytes, kind)?;
-            self.segments.push(IndexSegment { raw, pooled, first, tokens });
+            self.segments.push(IndexSegment { raw, first, tokens });
         }
         Ok(())
+    }
+
+    /// Makes room for pooled keys from position `first` up to `end` at least, and `most` at most.
+    fn grow_pooled(&mut self, gpu: &dyn Memory, end: u32, most: u32, first: u32) -> Result<()> {
+        let room = |end: u32| self.pooled_bytes((end - first) / self.shape.ratio);
+        let step = if first < FIRST_POOLED { FIRST_POOLED } else { MOST_POOLED };
+        let wanted =
+            (first / step).saturating_add(1).saturating_mul(step).clamp(end, most.max(end));
+        // Segments are powers of two, and so are their positions: none is cut by `wanted`.
+        let end = if room(wanted) <= gpu.caps().max_binding { wanted } else { end };
+        let keys = gpu.alloc("pooled index keys", room(end), MemoryKind::IndexPooled)?;
+        self.pooled.push(PooledKeys { keys, first, tokens: end - first });
+        Ok(())
+    }
+
+    /// Bytes of the pooled keys of the first `blocks` blocks of [`PooledKeys`].
+    pub(crate) fn pooled_bytes(&self, blocks: u32) -> u64 {
+        self.bytes(blocks.next_multiple_of(TILE))
     }
 
     /// Bytes of `keys` keys, raw or pooled.
@@ -164,23 +199,38 @@ impl IndexLayer {
         self.element.bytes(u64::from(keys) * u64::from(self.shape.head_dim))
     }
 
-    /// Raw keys of the first `n` tokens and pooled keys of their complete blocks, by segment.
+    /// Raw keys of the first `n` tokens and pooled keys of their complete blocks, buffer by buffer.
     pub(crate) fn filled(&self, n: u32) -> [Vec<Extent>; 2] {
         let chunk = self.element.bytes(8) as usize;
         let tiles = Tiles { rows: TILE as usize, chunks: self.shape.head_dim as usize / 8, chunk };
-        let before = || self.segments.iter().take_while(|segment| segment.first < n);
-        let tokens = |segment: &IndexSegment| (n - segment.first).min(segment.tokens);
-        let raw = before().map(|segment| Extent {
+        let raw = self.segments.iter().take_while(|segment| segment.first < n);
+        let raw = raw.map(|segment| Extent {
             buf: segment.raw.clone(),
-            bytes: self.bytes(tokens(segment)),
+            bytes: self.bytes((n - segment.first).min(segment.tokens)),
             tiles: None,
         });
-        let pooled = before().map(|segment| Extent {
-            buf: segment.pooled.clone(),
-            bytes: self.bytes(tokens(segment) / self.shape.ratio),
+        let pooled = self.pooled.iter().take_while(|pooled| pooled.first < n);
+        let pooled = pooled.map(|pooled| Extent {
+            buf: pooled.keys.clone(),
+            bytes: self.bytes((n - pooled.first).min(pooled.tokens) / self.shape.ratio),
             tiles: Some(tiles),
         });
         [raw.collect(), pooled.collect()]
+    }
+
+    /// The pooled keys, by position.
+    pub fn pooled(&self) -> &[PooledKeys] {
+        &self.pooled
+    }
+
+    /// Those with the blocks of `segment`.
+    ///
+    /// # Errors
+    /// [`Error::Shader`] when they are another layer's.
+    pub(crate) fn pooled_of(&self, segment: &IndexSegment) -> Result<&PooledKeys> {
+        let has = |pooled: &&PooledKeys| segment.first.wrapping_sub(pooled.first) < pooled.tokens;
+        let found = self.pooled.iter().find(has);
+        found.ok_or_else(|| Error::Shader(format!("no pooled keys from {} on", segment.first)))
     }
 
     /// The segments, by position.
@@ -202,7 +252,10 @@ impl IndexLayer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{gpu::Heap, ops::testing::each_device};
+    use crate::{
+        gpu::{Caps, Heap, Ledger},
+        ops::testing::each_device,
+    };
 
     const SHAPE: IndexShape = IndexShape { heads: 4, head_dim: 128, ratio: 4, budget: 2048 };
 
@@ -238,13 +291,63 @@ mod tests {
             let mut index = IndexLayer::new(SHAPE, KvType::F16).unwrap();
             for tokens in [1, 64, 65, 200] {
                 kv.ensure(&t.gpu, tokens, 1000, Heap::Device).unwrap();
-                index.follow(&t.gpu, &kv).unwrap();
+                index.follow(&t.gpu, &kv, 1000).unwrap();
                 let cut: Vec<_> = kv.segments().iter().map(|s| (s.first, s.tokens)).collect();
                 let mine: Vec<_> = index.segments().iter().map(|s| (s.first, s.tokens)).collect();
                 assert_eq!(cut, mine);
             }
             assert_eq!(index.segments()[3].raw.size(), 64 * 128 * 2);
         });
+    }
+
+    /// Of segments by first position and tokens.
+    fn pooled(index: &IndexLayer) -> Vec<(u32, u32)> {
+        index.pooled().iter().map(|p| (p.first, p.tokens)).collect()
+    }
+
+    #[test]
+    fn pooled_keys_lie_together_and_take_what_the_context_takes() {
+        let ledger = Ledger::new(Caps::usual());
+        for (context, want) in [
+            (100, &[(0, 128)][..]),
+            (9000, &[(0, 9216)]),
+            (262_144, &[(0, 32_768), (32_768, 229_376)]),
+            (300_000, &[(0, 32_768), (32_768, 229_376), (262_144, 37_888)]),
+            (
+                1 << 20,
+                &[
+                    (0, 32_768),
+                    (32_768, 229_376),
+                    (262_144, 262_144),
+                    (524_288, 262_144),
+                    (786_432, 262_144),
+                ],
+            ),
+        ] {
+            let mut kv = KvLayer::new(&ledger, 2, 256, KvType::F16, KvType::F16).unwrap();
+            let mut index = IndexLayer::new(SHAPE, KvType::F16).unwrap();
+            while kv.capacity() < context {
+                kv.ensure(&ledger, kv.capacity() + 1, context, Heap::Device).unwrap();
+                index.follow(&ledger, &kv, context).unwrap();
+                index.segments().iter().for_each(|s| {
+                    let pooled = index.pooled_of(s).unwrap();
+                    assert!(s.first + s.tokens <= pooled.first + pooled.tokens);
+                });
+            }
+            assert_eq!(pooled(&index), want, "{context}");
+            assert_eq!(ledger.memory().device.index_pooled, index.bytes(kv.capacity() / 4));
+        }
+    }
+
+    #[test]
+    fn pooled_keys_fit_a_binding() {
+        let ledger = Ledger::new(Caps { max_binding: 1024 * 256, ..Caps::usual() });
+        let kv = KvLayer::new(&ledger, 1, 8, KvType::F16, KvType::F16).unwrap();
+        let mut kv = kv.with_segments_of(1024);
+        let mut index = IndexLayer::new(SHAPE, KvType::F16).unwrap();
+        kv.ensure(&ledger, 2500, 1 << 20, Heap::Device).unwrap();
+        index.follow(&ledger, &kv, 1 << 20).unwrap();
+        assert_eq!(pooled(&index), [(0, 1024), (1024, 1024), (2048, 1024)]);
     }
 
     #[test]

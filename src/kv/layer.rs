@@ -200,16 +200,26 @@ impl KvLayer {
             return Err(Error::Context(format!("{tokens} tokens exceed the context of {context}")));
         }
         let first = self.capacity();
-        if first >= tokens {
-            return Ok(None);
-        }
+        Ok((first < tokens).then(|| self.cut_at(first, context)))
+    }
+
+    /// The segment that follows `first` tokens, fewer than the `context`.
+    fn cut_at(&self, first: u32, context: u32) -> Cut {
         let rest = context - first;
         // The power of two that the rest fills, and for the last tokens one that holds them.
         let filled = 1 << rest.checked_next_multiple_of(GRAIN).unwrap_or(rest).ilog2();
         let useful = rest.max(PAGE).checked_next_power_of_two();
         let useful = useful.unwrap_or(self.largest).min(filled);
-        let tokens = first.max(self.first).min(self.largest).min(useful);
-        Ok(Some(Cut { first, tokens }))
+        Cut { first, tokens: first.max(self.first).min(self.largest).min(useful) }
+    }
+
+    /// Tokens there will be room for once the sequence has grown to `context`.
+    pub fn final_capacity(&self, context: u32) -> u32 {
+        let mut capacity = self.capacity();
+        while capacity < context {
+            capacity += self.cut_at(capacity, context).tokens;
+        }
+        capacity
     }
 
     /// Adds the segment that [`Self::missing`] names, in `heap`.

@@ -10,7 +10,7 @@ mod reads;
 mod stats;
 mod stream;
 
-pub use index::{IndexLayer, IndexSegment, IndexShape, IndexStep};
+pub use index::{IndexLayer, IndexSegment, IndexShape, IndexStep, PooledKeys};
 pub use kv_type::KvType;
 pub use layer::{Cut, GRAIN, KvLayer, KvSegment, KvSpan, KvStep};
 pub use placement::{KvHost, Placement};

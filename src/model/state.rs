@@ -114,7 +114,7 @@ impl SequenceState {
                 let raw_key = index.as_ref().map_or(0, |index| index.bytes(1));
                 loop {
                     if let Some(index) = index {
-                        index.follow(gpu, kv)?;
+                        index.follow(gpu, kv, context)?;
                     }
                     let Some(cut) = kv.missing(first + n, context)? else { break };
                     let bytes = u64::from(cut.tokens) * (kv.bytes_per_token() + raw_key);

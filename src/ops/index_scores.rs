@@ -3,7 +3,7 @@
 use super::{Tensor, Tokens};
 use crate::{
     Error, Result,
-    gpu::{Buf, Grid, Recorder},
+    gpu::{Bind, Buf, Grid, Recorder},
     kv::IndexStep,
     shader::Variant,
 };
@@ -30,7 +30,7 @@ struct Params {
 
 /// Scores of the complete blocks of the queries of `tokens`, as bits of f32, to
 /// `scores`, u32 `[n][stride]`; `q` is `[step's n][heads * head_dim]`, normed and rotated. A query
-/// that selects all its blocks gets none. One dispatch a segment.
+/// that selects all its blocks gets none. One dispatch for pooled keys that lie together.
 ///
 /// # Errors
 /// Shapes that do not fit.
@@ -52,10 +52,14 @@ pub fn record(
         .number("D", shape.head_dim)
         .number("TOKENS", together)
         .number("HEADS", shape.heads);
-    for segment in step.segments("index_scores", tokens, 0..step.span.to)? {
-        let blocks = (segment.tokens / shape.ratio).min(stride - segment.first / shape.ratio);
+    // Of the segments that the step reads, whatever else there is room for.
+    let segments = step.segments("index_scores", tokens, 0..step.span.to)?;
+    let end = segments.last().map_or(0, |s| (s.first + s.tokens) / shape.ratio).min(stride);
+    for pooled in step.layer.pooled() {
+        let first_block = pooled.first / shape.ratio;
+        let blocks = (pooled.tokens / shape.ratio).min(end.saturating_sub(first_block));
         if blocks == 0 {
-            continue;
+            break;
         }
         let tiles = blocks.div_ceil(BLOCKS);
         let groups = tiles * n.div_ceil(together);
@@ -66,13 +70,13 @@ pub fn record(
             n,
             ratio: shape.ratio,
             most: shape.most(),
-            first_block: segment.first / shape.ratio,
+            first_block,
             blocks,
             stride,
             scale: 1.0 / (shape.head_dim as f32).sqrt(),
         };
-        let bindings =
-            [(&q.buf).into(), (&segment.pooled).into(), step.positions.into(), scores.into()];
+        let keys = Bind::first(&pooled.keys, step.layer.pooled_bytes(blocks));
+        let bindings = [(&q.buf).into(), keys, step.positions.into(), scores.into()];
         let grid = Grid::Flat(u64::from(groups));
         rec.dispatch("index_scores", &variant, &bindings, &params, grid)?;
     }

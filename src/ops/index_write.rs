@@ -23,6 +23,7 @@ struct Params {
     n_rot: u32,
     segment_first: u32,
     segment_tokens: u32,
+    pooled_first: u32,
     eps: f32,
 }
 
@@ -58,6 +59,7 @@ pub fn record(
         .number("D", shape.head_dim)
         .number("WG", reduction_width(shape.head_dim / 8, caps));
     for segment in step.segments("index_write", tokens, step.span.from..step.span.to)? {
+        let pooled = step.layer.pooled_of(segment)?;
         let params = Params {
             groups,
             row,
@@ -66,6 +68,7 @@ pub fn record(
             n_rot,
             segment_first: segment.first,
             segment_tokens: segment.tokens,
+            pooled_first: pooled.first,
             eps: norm.eps,
         };
         let bindings = [
@@ -74,7 +77,7 @@ pub fn record(
             (&blocks.table.buf).into(),
             step.positions.into(),
             (&segment.raw).into(),
-            (&segment.pooled).into(),
+            (&pooled.keys).into(),
         ];
         let grid = Grid::Flat(u64::from(groups));
         rec.dispatch("index_write", &variant, &bindings, &params, grid)?;

@@ -88,7 +88,7 @@ impl Inputs {
         let (q_norm, k_norm) = (t.upload(&self.q_norm, d), t.upload(&self.k_norm, d));
         let norm = |gamma| HeadNorm { gamma, eps: EPS as f32 };
         seq.kv.ensure(gpu, first + n, 1 << 20, Heap::Device).unwrap();
-        seq.index.follow(gpu, &seq.kv).unwrap();
+        seq.index.follow(gpu, &seq.kv, 1 << 20).unwrap();
         let rope = RopeTable::new(self.frequencies(), 1.0);
         let table = rope.tensor(gpu, n).unwrap();
         rope.write(gpu, first, n, &table).unwrap();
@@ -149,13 +149,13 @@ impl Inputs {
     fn pooled(&self, t: &TestDevice, index: &IndexLayer, block: u32) -> Vec<u8> {
         let eights = self.shape.head_dim / 8;
         let position = block * self.shape.ratio;
-        let segment = index.segments().iter().find(|s| position - s.first < s.tokens).unwrap();
-        let block = (position - segment.first) / self.shape.ratio;
+        let pooled = index.pooled().iter().find(|p| position - p.first < p.tokens).unwrap();
+        let block = (position - pooled.first) / self.shape.ratio;
         let size = index.element().bytes(8);
         (0..eights)
             .flat_map(|e| {
                 let at = u64::from((block / 32 * eights + e) * 32 + block % 32);
-                t.gpu.read(&segment.pooled, at * size, size).unwrap()
+                t.gpu.read(&pooled.keys, at * size, size).unwrap()
             })
             .collect()
     }
@@ -258,7 +258,7 @@ fn one_recording_serves_every_position() {
         let heads = SHAPE.heads as usize;
         let mut seq = Sequence::new(t, SHAPE, KvType::F16, 256);
         seq.kv.ensure(&t.gpu, tokens, 1 << 20, Heap::Device).unwrap();
-        seq.index.follow(&t.gpu, &seq.kv).unwrap();
+        seq.index.follow(&t.gpu, &seq.kv, 1 << 20).unwrap();
         let rope = RopeTable::new(inputs.frequencies(), 1.0);
         let (table, blocks) = (rope.tensor(&t.gpu, 1).unwrap(), rope.tensor(&t.gpu, 1).unwrap());
         let (q, key, turned) = (t.scratch(1, heads * d), t.scratch(1, d), t.scratch(1, heads * d));

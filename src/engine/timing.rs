@@ -54,6 +54,11 @@ impl Timing {
         }
     }
 
+    /// Whether steps of few tokens are submitted in another way than others.
+    pub(super) fn measures(&self) -> bool {
+        self.profile.is_some() || self.reads.is_some()
+    }
+
     /// Submits a recording of a step of `n` tokens if it is to be measured, and says whether.
     ///
     /// # Errors

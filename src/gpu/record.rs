@@ -8,7 +8,7 @@ use super::{
     kernel::{Kernel, Kernels},
 };
 use crate::{Error, Result, shader::Variant};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// One binding of a dispatch: a buffer or a part of it.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +83,8 @@ pub struct Recording {
     pub(super) params: wgpu::BindGroup,
     /// Owns the memory behind `params`.
     _arena: Buf,
+    /// The commands as encoded for the next submission.
+    pub(super) ahead: Mutex<Option<wgpu::CommandBuffer>>,
 }
 
 impl Recording {
@@ -218,7 +220,7 @@ impl Recorder {
         });
         inner.count_bind_group();
         self.gpu.check()?;
-        Ok(Recording { commands, params, _arena: arena })
+        Ok(Recording { commands, params, _arena: arena, ahead: Mutex::default() })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{
     Buf, Gpu, Heap, MemoryKind, Recording,
+    device::lock,
     record::{Command, Dispatch},
 };
 use crate::{Error, Result};
@@ -19,18 +20,32 @@ impl Gpu {
     /// # Errors
     /// [`Error::Device`] when the device has failed.
     pub fn submit(&self, recording: &Recording) -> Result<()> {
-        self.submit_part(recording, &recording.commands)
+        let ahead = lock(&recording.ahead).take();
+        let commands = ahead.unwrap_or_else(|| self.encode(recording, &recording.commands));
+        self.inner().queue.submit([commands]);
+        self.check()
+    }
+
+    /// Encodes a recording for the next time that it is submitted, while the device works.
+    pub fn encode_ahead(&self, recording: &Recording) {
+        let commands = self.encode(recording, &recording.commands);
+        *lock(&recording.ahead) = Some(commands);
     }
 
     /// Submits some commands of a recording.
     pub(super) fn submit_part(&self, recording: &Recording, part: &[Command]) -> Result<()> {
+        let commands = self.encode(recording, part);
+        self.inner().queue.submit([commands]);
+        self.check()
+    }
+
+    fn encode(&self, recording: &Recording, part: &[Command]) -> wgpu::CommandBuffer {
         let start = Instant::now();
         let mut encoder = self.inner().device.create_command_encoder(&Default::default());
         encode(&mut encoder, recording, part);
         let commands = encoder.finish();
         self.inner().count_encoding(start.elapsed());
-        self.inner().queue.submit([commands]);
-        self.check()
+        commands
     }
 
     /// A read-back buffer for up to `bytes`.

@@ -12,6 +12,7 @@ mod timing;
 
 pub(crate) use batches::{Batches, Member};
 pub use options::EngineOptions;
+pub(crate) use outcome::most_bytes;
 pub use outcome::{Outcome, Wanted};
 
 use step::Head;
@@ -28,7 +29,7 @@ use crate::{
         weights::{Loader, Progress},
     },
     ngram::NgramTable,
-    ops::{Tensor, argmax, rope::RopeTable},
+    ops::{Tensor, rope::RopeTable, top_logits},
     sample::PartialSampling,
     sequence::{Checkpoint, Sequence},
     session::Identity,
@@ -114,7 +115,7 @@ impl Engine {
         ws.host_rows().into_iter().for_each(|rows| rows.clear(&gpu));
         let mut engine = Self {
             last: Tensor::scratch(&gpu, "last hidden", 1, model.hidden(&ws).width)?,
-            readback: gpu.readback(u64::from(config.n_vocab) * 4 * u64::from(ws.sequences))?,
+            readback: gpu.readback(most_bytes(config.n_vocab, ws.sequences))?,
             rope: RopeTable::new(frequencies, magnitude),
             cache: CacheOptions {
                 k: options.cache_k,
@@ -355,9 +356,26 @@ impl Engine {
     /// # Errors
     /// [`Error::Sampling`] when a logit is NaN or infinite.
     pub fn argmax(&mut self, seq: &Sequence) -> Result<u32> {
-        let mut bytes = [0_u8; argmax::BYTES as usize];
+        let mut bytes = [0_u8; top_logits::BEST_BYTES as usize];
         self.readback.read(&self.gpu, &seq.choice, 0, &mut bytes)?;
-        argmax::decode(&bytes)
+        top_logits::best(&bytes)
+    }
+
+    /// Token and logit of at least the [`Self::top`] largest of the last token's logits, and of
+    /// all that equal one of them, found on the device; by token, without those of minus infinity.
+    /// None: too many are equal.
+    ///
+    /// # Errors
+    /// As [`Self::argmax`].
+    pub fn top_logits(&mut self, seq: &Sequence) -> Result<Option<Vec<(u32, f32)>>> {
+        let mut bytes = [0_u8; top_logits::BYTES as usize];
+        self.readback.read(&self.gpu, &seq.choice, 0, &mut bytes)?;
+        top_logits::top(&bytes)
+    }
+
+    /// How many of a token's logits [`Self::top_logits`] never leaves out: fewer than there are.
+    pub fn top(&self) -> usize {
+        top_logits::TOP.min(self.config.n_vocab.saturating_sub(1) as usize)
     }
 
     /// Appends `tokens` in chunks of `chunk` and gives `sink` the logits of every index of

@@ -140,6 +140,11 @@ impl Generation {
         self.sampler.is_greedy()
     }
 
+    /// As [`Sampler::decisive`]; a grammar takes all logits.
+    pub fn decisive(&self) -> Option<usize> {
+        self.sampler.decisive().filter(|_| self.constraint.is_none())
+    }
+
     /// Whether `token` may come next.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ pub struct Sequence {
     pub(crate) state: SequenceState,
     /// Logits of the last token, `[1][n_vocab]`.
     pub(crate) logits: Tensor,
-    /// Index of the largest and a validity flag, as `ops::argmax` writes them.
+    /// The largest of them, as `ops::top_logits` writes them.
     pub(crate) choice: Buf,
     /// The pieces of every shape of step that it has taken alone.
     pub(crate) recordings: HashMap<StepShape, Vec<Recording>>,
@@ -81,7 +81,7 @@ impl Sequence {
             tokens: Vec::new(),
             state: SequenceState::new(gpu, config, cache)?,
             logits: Tensor::scratch(gpu, "logits", 1, config.n_vocab)?,
-            choice: crate::ops::argmax::buffer(gpu)?,
+            choice: crate::ops::top_logits::buffer(gpu)?,
             recordings: HashMap::new(),
             broken: false,
             member,

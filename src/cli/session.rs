@@ -207,6 +207,11 @@ impl Session {
         if sampler.is_greedy() {
             return self.engine.argmax(sequence);
         }
+        if sampler.decisive().is_some_and(|n| n <= self.engine.top())
+            && let Some(top) = self.engine.top_logits(sequence)?
+        {
+            return sampler.sample_top(&top);
+        }
         sampler.sample(&self.engine.logits(sequence)?)
     }
 

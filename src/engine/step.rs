@@ -11,7 +11,7 @@ use crate::{
         workspace::{Share, Step},
     },
     ngram::Pending,
-    ops::{Tokens, argmax},
+    ops::{Tokens, top_logits},
     sequence::{Sequence, StepShape},
 };
 use std::ops::{ControlFlow, Range};
@@ -276,7 +276,7 @@ impl Engine {
             }
             _ => seqs.iter().try_for_each(|seq| head(rec, &seq.logits, 1))?,
         }
-        seqs.iter().try_for_each(|seq| argmax::record(rec, &seq.logits, &seq.choice))
+        seqs.iter().try_for_each(|seq| top_logits::record(rec, &seq.logits, &seq.choice))
     }
 
     /// Steps of few tokens are short and go out at once, without a wait; others in parts.

@@ -2,7 +2,6 @@
 //! records. The same stem names shader, op and tests. Every op is tested against a plain f64
 //! computation over random inputs and odd sizes, on every device of `testing`.
 
-pub mod argmax;
 pub mod attention;
 pub mod bias;
 pub mod causal_conv;
@@ -36,6 +35,7 @@ mod tensor;
 pub(crate) mod testing;
 mod tokens;
 pub mod top_blocks;
+pub mod top_logits;
 
 pub use matrix::{Matrix, MatrixPart, Source};
 pub use routing::Routing;

@@ -3,7 +3,7 @@
 use super::{Checkpoints, Choices, PerToken};
 use crate::{
     Result,
-    engine::Batches,
+    engine::{Batches, most_bytes},
     gpu::{Caps, Ledger, Memory, MemoryReport, Usage},
     kv::{IndexLayer, KvHost, Placement, Staging},
     model::{
@@ -69,10 +69,10 @@ pub(super) fn measure(
     let of_batches = if together > 1 { Batches::KEPT as u64 * together } else { 0 };
     let recordings = sequences.len() as u64 * RECORDINGS + of_batches;
     let params = config.layers.len() as u64 * a_layer * recordings * SLOT;
-    let logits = u64::from(config.n_vocab) * 4 * together;
+    let read = most_bytes(config.n_vocab, ws.sequences);
     let mut memory = ledger.memory();
-    memory.device.staging += params + logits;
-    memory.device.total += params + logits;
+    memory.device.staging += params + read;
+    memory.device.total += params + read;
     let Checkpoints { memory: most, count } = choices.checkpoints;
     let count = u64::from(choices.sequences) * u64::from(count);
     let checkpoints = checkpoint.saturating_mul(count).min(most);

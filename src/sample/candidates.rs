@@ -40,18 +40,24 @@ impl Candidates {
     /// Starts with the tokens whose logits reach `floor` (`f32::MIN`: all that are possible).
     pub(super) fn fill(&mut self, logits: &[f32], floor: f32) {
         self.list.clear();
-        self.list.extend(enumerate(logits).filter(|c| c.logit >= floor));
+        self.list.extend(each(logits).filter(|c| c.logit >= floor));
     }
 
-    /// Starts with the `k` largest of the tokens whose logits reach `floor`, in falling order.
+    /// Starts with the `k` largest of the tokens, which come by id, whose logits reach `floor`, in
+    /// falling order.
     ///
     /// One pass: a logit enters only above the smallest of the best `k` known so far, so that of a
     /// whole vocabulary a few hundred are ever stored.
-    pub(super) fn fill_top(&mut self, logits: &[f32], floor: f32, k: usize) {
+    pub(super) fn fill_top(
+        &mut self,
+        tokens: impl Iterator<Item = Candidate>,
+        floor: f32,
+        k: usize,
+    ) {
         let room = 2 * k.max(64);
         let mut least = f32::NEG_INFINITY;
         self.list.clear();
-        for candidate in enumerate(logits).filter(|c| c.logit >= floor) {
+        for candidate in tokens.filter(|c| c.logit >= floor) {
             // An equal logit that comes later has a higher id and ranks below.
             if self.list.len() >= k && candidate.logit <= least {
                 continue;
@@ -128,12 +134,18 @@ impl Candidates {
         last
     }
 
+    /// The first of them: after [`Self::fill_top`] the largest.
+    pub(super) fn first(&self) -> Option<u32> {
+        self.list.first().map(|c| c.id)
+    }
+
     fn max(&self) -> f32 {
         self.list.iter().fold(f32::NEG_INFINITY, |max, c| max.max(c.logit))
     }
 }
 
-fn enumerate(logits: &[f32]) -> impl Iterator<Item = Candidate> {
+/// Every token, by id.
+pub(super) fn each(logits: &[f32]) -> impl Iterator<Item = Candidate> {
     (0..).zip(logits).map(|(id, &logit)| Candidate { id, logit })
 }
 
@@ -178,7 +190,7 @@ mod tests {
     }
 
     fn full_sort(logits: &[f32]) -> Vec<Candidate> {
-        let mut list: Vec<_> = enumerate(logits).filter(|c| c.logit.is_finite()).collect();
+        let mut list: Vec<_> = each(logits).filter(|c| c.logit.is_finite()).collect();
         list.sort_by(Candidate::order);
         list
     }
@@ -194,7 +206,7 @@ mod tests {
         #[test]
         fn fill_top_equals_a_full_sort(logits in logits(), k in 1..300usize) {
             let mut candidates = Candidates::default();
-            candidates.fill_top(&logits, f32::MIN, k);
+            candidates.fill_top(each(&logits), f32::MIN, k);
             let mut expected = full_sort(&logits);
             expected.truncate(k);
             prop_assert_eq!(candidates.list, expected);
@@ -221,7 +233,7 @@ mod tests {
             prop_assume!(max.is_finite());
             let mut candidates = filled(&logits);
             candidates.min_p(p);
-            let expected: Vec<u32> = enumerate(&logits)
+            let expected: Vec<u32> = each(&logits)
                 .filter(|c| c.logit >= max + p.ln())
                 .map(|c| c.id)
                 .collect();
@@ -235,7 +247,7 @@ mod tests {
                 let mut candidates = filled(&logits);
                 filter(&mut candidates, p);
                 let mut sorted = Candidates::default();
-                sorted.fill_top(&logits, f32::MIN, logits.len());
+                sorted.fill_top(each(&logits), f32::MIN, logits.len());
                 filter(&mut sorted, p);
                 let (mut a, mut b) = (ids(&candidates), ids(&sorted));
                 a.sort_unstable();

@@ -38,15 +38,23 @@ impl Window {
 
     /// Applies the three penalties to the logits of the tokens in the window.
     pub(super) fn apply(&self, params: &SamplingParams, logits: &mut [f32]) {
-        for (&token, &count) in &self.counts {
+        for &token in self.counts.keys() {
             let Some(logit) = logits.get_mut(token as usize) else { continue };
-            if *logit > 0.0 {
-                *logit /= params.repeat_penalty;
-            } else {
-                *logit *= params.repeat_penalty;
-            }
-            *logit -= params.presence_penalty + count as f32 * params.frequency_penalty;
+            *logit = self.adjusted(params, token, *logit);
         }
+    }
+
+    /// The logit of `token` after the penalties.
+    pub(super) fn adjusted(&self, params: &SamplingParams, token: u32, logit: f32) -> f32 {
+        let Some(&count) = self.counts.get(&token) else { return logit };
+        let repeat = params.repeat_penalty;
+        let logit = if logit > 0.0 { logit / repeat } else { logit * repeat };
+        logit - (params.presence_penalty + count as f32 * params.frequency_penalty)
+    }
+
+    /// Different tokens in the window.
+    pub(super) fn tokens(&self) -> usize {
+        self.counts.len()
     }
 }
 

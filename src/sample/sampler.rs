@@ -3,7 +3,11 @@
 use rand::{RngExt, SeedableRng, TryRng, rngs::SysRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{SamplingParams, candidates::Candidates, penalty::Window};
+use super::{
+    SamplingParams,
+    candidates::{Candidate, Candidates, each},
+    penalty::Window,
+};
 use crate::{Error, Result};
 
 /// Chooses tokens for one request (order of steps: spec/cli-and-server.md 3).
@@ -55,6 +59,25 @@ impl Sampler {
         self.params.temperature <= 0.0 && !self.adjusts()
     }
 
+    /// How many of the largest logits, with all that equal one of them, decide the choice whatever
+    /// the others are; none: it takes all. Penalties that only take away bring none up from below,
+    /// and let no more than one come after for each token that they push down.
+    pub fn decisive(&self) -> Option<usize> {
+        let Self { params, window, .. } = self;
+        let draws = params.temperature > 0.0;
+        let kept = match usize::try_from(params.top_k) {
+            _ if !draws => 1,
+            Ok(k) if k > 0 && params.top_n_sigma <= 0.0 => k,
+            _ => return None,
+        };
+        let lowered = if params.penalises() { window.tokens() } else { 0 };
+        let raises = params.repeat_penalty < 1.0
+            || params.presence_penalty < 0.0
+            || params.frequency_penalty < 0.0;
+        let known = params.logit_bias.is_empty() && !(raises && lowered > 0);
+        known.then_some(kept + lowered)
+    }
+
     /// Shows the penalties a token of the prompt or one that was chosen.
     pub fn accept(&mut self, token: u32) {
         if self.params.penalises() {
@@ -80,6 +103,27 @@ impl Sampler {
         choice
     }
 
+    /// Chooses as [`Self::sample`] does, from token and logit of no fewer than the
+    /// [decisive](Self::decisive) ones of more than top_k usable logits, by token.
+    ///
+    /// # Errors
+    /// [`Error::Sampling`] if none is left.
+    pub fn sample_top(&mut self, top: &[(u32, f32)]) -> Result<u32> {
+        let Self { params, window, candidates, .. } = self;
+        let kept = if params.temperature > 0.0 { params.top_k.max(1) as usize } else { 1 };
+        let penalises = params.penalises();
+        let adjusted = top.iter().map(|&(id, logit)| match penalises {
+            true => Candidate { id, logit: window.adjusted(params, id, logit) },
+            false => Candidate { id, logit },
+        });
+        candidates.fill_top(adjusted, f32::MIN, kept);
+        let best = candidates.first().ok_or_else(impossible)?;
+        if params.temperature <= 0.0 {
+            return Ok(best);
+        }
+        Ok(self.draw(best))
+    }
+
     fn adjusts(&self) -> bool {
         !self.params.logit_bias.is_empty() || self.params.penalises()
     }
@@ -102,7 +146,7 @@ impl Sampler {
 
     fn choose(&mut self, logits: &[f32]) -> Result<u32> {
         let best = argmax(logits)?;
-        let Self { params, candidates, random, .. } = self;
+        let Self { params, candidates, .. } = self;
         if params.temperature <= 0.0 {
             return Ok(best);
         }
@@ -111,9 +155,15 @@ impl Sampler {
             _ => f32::MIN,
         };
         match usize::try_from(params.top_k) {
-            Ok(k) if k > 0 && k < logits.len() => candidates.fill_top(logits, floor, k),
+            Ok(k) if k > 0 && k < logits.len() => candidates.fill_top(each(logits), floor, k),
             _ => candidates.fill(logits, floor),
         }
+        Ok(self.draw(best))
+    }
+
+    /// Draws from the candidates that the later filters leave, or takes the best.
+    fn draw(&mut self, best: u32) -> u32 {
+        let Self { params, candidates, random, .. } = self;
         if params.typical_p < 1.0 {
             candidates.typical(params.typical_p);
         }
@@ -123,7 +173,7 @@ impl Sampler {
         if params.min_p > 0.0 {
             candidates.min_p(params.min_p);
         }
-        Ok(candidates.draw(params.temperature, random.random()).unwrap_or(best))
+        candidates.draw(params.temperature, random.random()).unwrap_or(best)
     }
 }
 
@@ -150,7 +200,11 @@ pub fn argmax(logits: &[f32]) -> Result<u32> {
             return Err(Error::Sampling(format!("the logit of token {id} is not a number")));
         }
     }
-    best.ok_or_else(|| Error::Sampling("all logits are minus infinity".into()))
+    best.ok_or_else(impossible)
+}
+
+fn impossible() -> Error {
+    Error::Sampling("all logits are minus infinity".into())
 }
 
 /// Standard deviation of the finite logits.
@@ -362,7 +416,80 @@ mod tests {
         assert!(Sampler::new(ban).unwrap().sample(&[0.0]).is_err());
     }
 
+    /// The `n` largest of `logits` and what equals one of them, by token.
+    fn top(logits: &[f32], n: usize) -> Vec<(u32, f32)> {
+        let mut sorted = logits.to_vec();
+        sorted.sort_by(|a, b| b.total_cmp(a));
+        let least = sorted.get(n - 1).copied().unwrap_or(f32::MIN).max(f32::MIN);
+        (0..).zip(logits.iter().copied()).filter(|(_, logit)| *logit >= least).collect()
+    }
+
+    #[test]
+    fn what_takes_all_logits_is_known() {
+        let decisive = |params| {
+            let mut sampler = Sampler::new(params).unwrap();
+            [1, 2, 2, 5].into_iter().for_each(|token| sampler.accept(token));
+            sampler.decisive()
+        };
+        assert_eq!(decisive(SamplingParams::default()), Some(40));
+        assert_eq!(decisive(plain()), None);
+        let penalised = SamplingParams { presence_penalty: 1.0, ..Default::default() };
+        assert_eq!(decisive(penalised.clone()), Some(43));
+        assert_eq!(decisive(SamplingParams { temperature: 0.0, ..penalised.clone() }), Some(4));
+        assert_eq!(decisive(SamplingParams { repeat_last_n: 2, ..penalised.clone() }), Some(42));
+        for raising in [
+            SamplingParams { presence_penalty: -0.1, ..Default::default() },
+            SamplingParams { frequency_penalty: -0.1, ..Default::default() },
+            SamplingParams { repeat_penalty: 0.9, ..Default::default() },
+            SamplingParams { logit_bias: vec![(1, -1.0)], ..Default::default() },
+            SamplingParams { top_n_sigma: 1.0, ..Default::default() },
+        ] {
+            assert_eq!(decisive(raising), None);
+        }
+    }
+
     proptest! {
+        #[test]
+        fn the_decisive_logits_give_the_same_tokens(
+            // Few distinct values, so that ties are common.
+            logits in prop::collection::vec((-30..30i32).prop_map(|x| x as f32 / 2.0), 60..400),
+            banned in prop::collection::vec(any::<bool>(), 60..400),
+            context in prop::collection::vec(0..60u32, 0..20),
+            (top_k, seed) in (1..50i32, 0..1000i64),
+            penalties in prop_oneof![Just([1.0, 0.0, 0.0]), Just([1.3, 0.7, 0.2])],
+            temperature in prop_oneof![Just(0.0f32), Just(0.7), Just(3.0)],
+        ) {
+            let mut logits = logits;
+            for (logit, banned) in logits.iter_mut().zip(&banned).skip(1) {
+                if *banned { *logit = f32::NEG_INFINITY; }
+            }
+            let [repeat_penalty, presence_penalty, frequency_penalty] = penalties;
+            let params = SamplingParams {
+                temperature,
+                top_k,
+                seed,
+                repeat_penalty,
+                presence_penalty,
+                frequency_penalty,
+                ..Default::default()
+            };
+            let mut all = Sampler::new(params).unwrap();
+            context.iter().for_each(|&token| all.accept(token));
+            let mut few = all.clone();
+            for _ in 0..8 {
+                let decisive = few.decisive().unwrap();
+                for more in [0, 17] {
+                    let top = top(&logits, decisive + more);
+                    let drawn = few.clone().sample_top(&top).unwrap();
+                    prop_assert_eq!(drawn, all.clone().sample(&logits).unwrap());
+                }
+                let token = all.sample(&logits).unwrap();
+                few.sample_top(&top(&logits, decisive)).unwrap();
+                all.accept(token);
+                few.accept(token);
+            }
+        }
+
         #[test]
         fn a_possible_token_is_chosen_or_an_error_given(
             logits in prop::collection::vec(any::<f32>(), 0..50),

@@ -274,11 +274,16 @@ impl Slot {
         }
     }
 
-    /// What to read to choose a token.
-    pub(super) fn wanted(&self) -> Option<(&Sequence, Wanted)> {
+    /// What to read to choose a token, where so many of the largest logits can be read alone.
+    pub(super) fn wanted(&self, top: usize) -> Option<(&Sequence, Wanted)> {
         let (run, history) = (self.run.as_ref()?, self.history.as_ref()?);
-        let greedy = run.logprobs.is_none() && run.generation.is_greedy();
-        Some((&history.sequence, if greedy { Wanted::Argmax } else { Wanted::Logits }))
+        let generation = Some(&run.generation).filter(|_| run.logprobs.is_none());
+        let wanted = match generation {
+            Some(generation) if generation.is_greedy() => Wanted::Argmax,
+            Some(generation) if generation.decisive().is_some_and(|n| n <= top) => Wanted::Top,
+            _ => Wanted::Logits,
+        };
+        Some((&history.sequence, wanted))
     }
 
     /// Chooses a token by what was read; true unless the request has failed.
@@ -363,6 +368,10 @@ impl Run {
                 let id = generation.choose(&logits)?;
                 (id, self.logprobs.map(|top| logprobs::of(&logits, id, top)))
             }
+            Outcome::Top(top) => match top? {
+                Some(top) => (generation.sampler().sample_top(&top)?, None),
+                None => (generation.choose(&engine.logits(sequence)?)?, None),
+            },
             Outcome::Argmax(id) => match id? {
                 id if generation.allows(id)? => (id, None),
                 _ => (generation.choose(&engine.logits(sequence)?)?, None),

@@ -17,7 +17,7 @@ pub(super) fn step(engine: &mut Engine, mut slots: Vec<&mut Slot>) -> Work {
     }
     slots.retain(|slot| !slot.is_free());
     slots.iter_mut().for_each(|slot| slot.appended());
-    let wanted: Vec<_> = slots.iter().filter_map(|slot| slot.wanted()).collect();
+    let wanted: Vec<_> = slots.iter().filter_map(|slot| slot.wanted(engine.top())).collect();
     let chosen = match engine.outcomes(&wanted) {
         Ok(outcomes) => {
             let each = slots.iter_mut().zip(outcomes);

@@ -4,8 +4,9 @@ use super::KernelCheck;
 use crate::{
     Result,
     ops::{
-        argmax, embed_rows,
+        embed_rows,
         reference::{Deviation, random},
+        top_logits,
     },
     quant::BlockType,
     selftest::lab::Lab,
@@ -36,8 +37,8 @@ fn largest(lab: &Lab) -> Result<Vec<Deviation>> {
     let mut logits = random(1, VOCAB);
     (logits[BEST], logits[VOCAB - 1]) = (1.5, 1.5);
     let logits = lab.upload(&logits, VOCAB)?;
-    let choice = argmax::buffer(&lab.gpu)?;
-    lab.run(|rec| argmax::record(rec, &logits, &choice))?;
+    let choice = top_logits::buffer(&lab.gpu)?;
+    lab.run(|rec| top_logits::record(rec, &logits, &choice))?;
     // The index, and that no logit is unusable.
     Ok(vec![Deviation::of("choice", lab.words(&choice, 2)?, [BEST as u32, 0], 0.0)])
 }

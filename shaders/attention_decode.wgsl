@@ -8,6 +8,7 @@
 
 #import shared/attention
 
+const WG: u32 = 256u;
 const TILE: u32 = 32u;
 const PARTS: u32 = WG / TILE;     // lanes a key
 const SHARES: u32 = WG / EIGHTS;  // lanes an eight of the values
@@ -44,7 +45,7 @@ fn main(
         return;
     }
     for (var i = lane; i < ROWS * D / 4u; i += WG) {
-        queries[i] = row_query(at, i / (D / 4u), i % (D / 4u));
+        queries[i] = q[row_query(at, i / (D / 4u)) + i % (D / 4u)] * p.scale;
     }
     let seen = row_visible(at, row);
     var largest = LOWEST;
@@ -126,7 +127,7 @@ fn main(
     workgroupBarrier();
     if column == 0u {
         for (var i = 1u; i < TILE * p.one; i++) { total += scores[lane + i]; }
-        join[row] = join_state(at, row, largest, total);
+        join[row] = join_state(at, row, p.carry == 1u, largest, total);
     }
     for (var r = 0u; r < ROWS * p.one; r++) {
         var own = acc[0];

@@ -16,7 +16,7 @@
 //!
 //! The stored tables lie beside this file. `--check` fails when a kernel spills registers or uses
 //! scratch memory, when one of the decode path is bound by arithmetic and not by memory (unless that
-//! is stated), and when one has fewer waves a SIMD than stated or lost its 16-byte loads, integer dot
+//! is stated), when a step of the delta rule does not read and write its state once, and when one has fewer waves a SIMD than stated or lost its 16-byte loads, integer dot
 //! products or matrix products; other figures may change freely.
 
 mod driver;
@@ -122,6 +122,7 @@ fn each_target(arguments: &Arguments) -> Result<(), Failure> {
 fn compile_all(arguments: &Arguments, target: &str) -> Result<(), Failure> {
     let compiler = Compiler::open(target).map_err(Failure::Missing)?;
     let mut table = stated::Table::new();
+    let mut faults = Vec::new();
     for variant in shader::listed() {
         if arguments.code.as_ref().is_some_and(|wanted| *wanted != variant.to_string()) {
             continue;
@@ -137,12 +138,13 @@ fn compile_all(arguments: &Arguments, target: &str) -> Result<(), Failure> {
         if arguments.code.is_some() {
             println!("{}", kernel.code);
         }
+        faults.extend(work::state_fault(variant, &kernel.code));
         table.push((variant.clone(), Figures::of(&kernel, variant, target)));
     }
     let path = stated::path(target);
     let text = stated::text(&compiler.name, &table);
     let fault = |e: std::io::Error| Failure::Fault(format!("{}: {e}", path.display()));
-    let faults = if arguments.check {
+    faults.extend(if arguments.check {
         let stored = std::fs::read_to_string(&path).map_err(fault)?;
         let stored = stated::parse(&stored)
             .map_err(|e| Failure::Fault(format!("{}: {e}", path.display())))?;
@@ -154,7 +156,7 @@ fn compile_all(arguments: &Arguments, target: &str) -> Result<(), Failure> {
             print!("{text}");
         }
         stated::faults(&table, None)
-    };
+    });
     if faults.is_empty() {
         println!("{target}: {} kernels, none spills", table.len());
         return Ok(());

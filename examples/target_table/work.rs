@@ -56,6 +56,25 @@ fn rounds(variant: &Variant) -> Option<Rounds> {
         }
         // 128 rows over 256 lanes; matrix units make four products in the time of one.
         "coop_product" => Rounds(Work::Multiply(4.0 * number("TM")?), vec![]),
+        // Two products of 64 keys with all rows over 256 lanes. 16 dims of the one at a time, 4 of them
+        // in a round; 16 keys of the other, an odd and an even stage of 8.
+        "attention_prefill" => {
+            let products = number("D")? * number("HEADS")? * number("TOKENS")? / 2.0;
+            let inner = vec![number("D")? / 16.0, 4.0, 4.0, 8.0, 8.0];
+            Rounds(Work::Multiply(products), inner)
+        }
+        // The same, 32 dims at a time; sums are joined seldom.
+        "coop_attention" => {
+            let products = number("D")? * number("HEADS")? * number("TOKENS")? / 2.0;
+            let inner = vec![number("D")? / 32.0, 0.0, 4.0];
+            Rounds(Work::Multiply(products / 4.0), inner)
+        }
+        // A chunk of 64 tokens: 4 x 4 values a lane of N and o, from all rows of the state and up to 16
+        // quads of tokens, then two blocks of the state from as many.
+        "gated_delta_scan" => {
+            let products = 2.0 * 128.0 * 16.0 + 8.5 * 64.0 + 2.0 * 16.0 * 64.0;
+            Rounds(Work::Multiply(products), vec![32.0, 16.0, 2.0, 16.0])
+        }
         _ => return None,
     })
 }
@@ -74,8 +93,9 @@ struct Loop {
     parent: usize,
     /// Cycles of the vector unit outside of loops inside this one, for 32 lanes.
     cycles: f64,
-    /// Bytes that its loads fetch.
+    /// Bytes that its loads fetch, and its stores leave.
     loads: u32,
+    stores: u32,
 }
 
 /// The program's loops in order.
@@ -108,18 +128,24 @@ fn loops(code: &str) -> Vec<Loop> {
                 "buffer_load_dword" => 4,
                 _ => 0,
             };
+            loops[now].stores += if opcode == "buffer_store_dwordx4" { 16 } else { 0 };
         }
     }
     loops
 }
 
 /// What the main loop of `variant` does in a round of one lane, and the cycles of the vector unit
-/// that a round takes for 32 lanes. The main loop is the one that loads most bytes.
+/// that a round takes for 32 lanes. The main loop is the outermost around the loads of most bytes.
 pub(crate) fn main_loop(variant: &Variant, code: &str) -> Option<(Work, f64)> {
     let Rounds(work, inner) = rounds(variant)?;
     let loops = loops(code);
-    let most = loops.iter().map(|l| l.loads).max()?;
-    let main = loops.iter().position(|l| l.loads == most)?;
+    // What streams once is outside of all loops.
+    let first = usize::from(matches!(work, Work::Multiply(_)));
+    let most = loops[first..].iter().map(|l| l.loads).max()?;
+    let mut main = first + loops[first..].iter().position(|l| l.loads == most)?;
+    while loops[main].parent > 0 {
+        main = loops[main].parent;
+    }
     // How often each loop runs in a round of the main one.
     let mut runs = vec![0.0; loops.len()];
     runs[main] = 1.0;
@@ -132,6 +158,18 @@ pub(crate) fn main_loop(variant: &Variant, code: &str) -> Option<(Work, f64)> {
         }
     }
     Some((work, loops.iter().zip(&runs).map(|(l, runs)| l.cycles * runs).sum()))
+}
+
+/// What `variant`, if it keeps a state in registers over all tokens, does to it more than reading and
+/// writing it once, by 16 bytes: 64 bytes a lane before the loop over tokens, and as many after it.
+pub(crate) fn state_fault(variant: &Variant, code: &str) -> Option<String> {
+    let outside = &loops(code)[0];
+    let once = outside.loads == 64 && outside.stores == 64;
+    let fault = || {
+        let Loop { loads, stores, .. } = outside;
+        format!("{variant} reads {loads} and writes {stores} bytes of 64 of the state a lane")
+    };
+    (variant.shader() == "gated_delta_step" && !once).then(fault)
 }
 
 /// Cycles of all vector units, for 32 lanes each, in the time that a byte takes from memory.

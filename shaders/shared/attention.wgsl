@@ -9,7 +9,6 @@
 #import kv/$K
 #import kv/$V
 
-const WG: u32 = 256u;
 const D: u32 = $D;              // head_dim, a multiple of 8
 const EIGHTS: u32 = D / 8u;
 const TOKENS: u32 = $TOKENS;
@@ -138,19 +137,19 @@ fn row_slot(at: Place, row: u32) -> u32 {
     return ((p.first + row_token(at, row)) * p.splits + at.split) * p.n_head + row_head(at, row);
 }
 
-// vec4 `i` of the row's scaled query.
-fn row_query(at: Place, row: u32, i: u32) -> vec4<f32> {
-    if !row_exists(at, row) { return vec4(0.0); }
-    let source = (p.first + row_token(at, row)) * p.n_head + row_head(at, row);
-    return q[source * (D / 4u) + i] * p.scale;
+// Where the row's query starts in q; for a row that does not exist, where some other's does.
+fn row_query(at: Place, row: u32) -> u32 {
+    let token = p.first + min(row_token(at, row), p.n - 1u);
+    let head = at.kv_head * p.heads + min(at.head + row % HEADS, p.heads - 1u);
+    return (token * p.n_head + head) * (D / 4u);
 }
 
-// Stores the row's state, joined with that of earlier pieces; returns what the sums of this
-// piece and those of the earlier ones are multiplied by (the latter 0 where there are none).
-fn join_state(at: Place, row: u32, largest: f32, total: f32) -> vec2<f32> {
+// Stores the row's state, joined with what is there if `carry`; returns what the new sums and those
+// that are there are multiplied by (the latter 0 where there are none).
+fn join_state(at: Place, row: u32, carry: bool, largest: f32, total: f32) -> vec2<f32> {
     if !row_exists(at, row) { return vec2(0.0); }
     let slot = row_slot(at, row);
-    if p.carry == 0u {
+    if !carry {
         state[slot] = vec2(largest, total);
         return vec2(1.0, 0.0);
     }

@@ -5,6 +5,7 @@
 //   join_TYPE(x, y, z)           the eight as stored, from what is in those cells
 //   unpack_TYPE(packed)          its values
 //   pack_TYPE(values)            the two cells' content (types in blocks: kv/block.wgsl)
+//   UNIT_TYPE                    power of two that makes all values fit f16, of types that have one
 struct Eight { lo: vec4<f32>, hi: vec4<f32> }
 
 // Within the range of f16, past which conversion is not defined; NaN stays NaN.

@@ -5,6 +5,8 @@ alias Cell_f16 = vec4<u32>;
 alias Stored_f16 = vec4<u32>;
 alias Packed_f16 = Packed;
 
+const UNIT_f16: f32 = 1.0;
+
 fn places_f16(row: u32, eights: u32, i: u32) -> vec3<u32> {
     return vec3(vec2(row * eights + i), 0u);
 }

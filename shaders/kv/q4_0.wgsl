@@ -7,6 +7,8 @@ alias Stored_q4_0 = u32;
 
 struct Packed_q4_0 { n: u32, d: f32 }
 
+const UNIT_q4_0: f32 = 16.0;
+
 fn places_q4_0(row: u32, eights: u32, i: u32) -> vec3<u32> {
     let tile = row / 8u * (8u * eights + eights);
     let scale = row % 8u * (eights / 4u) + i / 4u;

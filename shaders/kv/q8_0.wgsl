@@ -7,6 +7,8 @@ alias Stored_q8_0 = u32;
 
 struct Packed_q8_0 { q: vec2<u32>, d: f32 }
 
+const UNIT_q8_0: f32 = 256.0;
+
 fn places_q8_0(row: u32, eights: u32, i: u32) -> vec3<u32> {
     let tile = row / 8u * (8u * eights + eights / 2u);
     let scale = row % 8u * (eights / 4u) + i / 4u;

@@ -9,8 +9,8 @@
 use super::{Tensor, Tokens, kv_pages, kv_stage, reduction_width, top_blocks::Selection};
 use crate::{
     Error, Result,
-    gpu::{Bind, Caps, Grid, Memory, Recorder},
-    kv::{IndexShape, KvLayer, KvStep},
+    gpu::{Bind, Caps, Grid, Matrices, Memory, Recorder},
+    kv::{IndexShape, KvLayer, KvStep, KvType},
     shader::Variant,
 };
 
@@ -157,6 +157,24 @@ impl Plan {
             (WORKGROUPS / grid).min(slots.min(SLOTS) / batch).min(longest.div_ceil(LEAST)).max(1);
         Self { shader, tokens, heads, blocks, batch, splits }
     }
+
+    /// The kernel; that of many rows by cooperative matrices where there are any and it can be.
+    fn variant(&self, caps: &Caps, layer: &KvLayer) -> Variant {
+        let many = self.shader == "attention_prefill";
+        let matrices = caps.matrices.filter(|m| many && takes_matrices(m, layer));
+        let variant = match matrices {
+            None => Variant::new(self.shader),
+            Some(Matrices { edge, lanes }) => {
+                Variant::new("coop_attention").number("EDGE", edge).number("LANES", lanes)
+            }
+        };
+        variant
+            .choose("K", layer.k_type().name())
+            .choose("V", layer.v_type().name())
+            .number("D", layer.head_dim())
+            .number("TOKENS", self.tokens)
+            .number("HEADS", self.heads)
+    }
 }
 
 /// `out[t][h] = softmax(scale * q[t][h] . K[0..=pos(t)]) . V * sigmoid(gate[t][h])` for the rows
@@ -203,13 +221,7 @@ pub(super) fn record_seen(
     let queries = (n, selected.is_some());
     let plan = Plan::new(queries, n_kv, n_head / n_kv, head_dim, longest, scratch.share);
     scratch.expect(end * plan.splits, n_head, head_dim)?;
-    let variant = Variant::new(plan.shader)
-        .flag("sparse", selected.is_some())
-        .choose("K", step.layer.k_type().name())
-        .choose("V", step.layer.v_type().name())
-        .number("D", head_dim)
-        .number("TOKENS", plan.tokens)
-        .number("HEADS", plan.heads);
+    let variant = plan.variant(rec.gpu().caps(), step.layer).flag("sparse", selected.is_some());
     if let Some(selected) = selected {
         kv_pages::record(rec, step, &pieces, selected, tokens)?;
     }
@@ -257,6 +269,17 @@ pub(super) fn record_seen(
         }
     }
     merge(rec, scratch, gate, out, tokens, (n_head, head_dim), plan.splits)
+}
+
+/// Whether `coop_attention` does: its matrices fill a head's eights, keys and values fit f16 and a tile
+/// of them workgroup memory.
+fn takes_matrices(matrices: &Matrices, layer: &KvLayer) -> bool {
+    let fits = |ty| matches!(ty, KvType::F16 | KvType::Q8_0 | KvType::Q4_0);
+    let head = layer.head_dim();
+    head.is_multiple_of(8 * matrices.edge)
+        && head <= 256
+        && fits(layer.k_type())
+        && fits(layer.v_type())
 }
 
 fn heads_of(q: &Tensor, layer: &KvLayer) -> Result<u32> {

@@ -44,6 +44,12 @@ impl Lab {
         }
     }
 
+    /// Largest error of attention of `n` queries: cooperative matrices take queries, keys and weights
+    /// of 11 bits.
+    pub(super) fn attention_limit(&self, n: usize) -> f64 {
+        if n > 1 && self.gpu.caps().matrices.is_some() { 5e-3 } else { 1e-5 }
+    }
+
     pub(super) fn upload_words(&self, words: &[u32]) -> Result<Buf> {
         let buf = self.gpu.alloc("input", words.len() as u64 * 4, MemoryKind::Scratch)?;
         self.gpu.upload(&buf, 0, bytemuck::cast_slice(words))?;

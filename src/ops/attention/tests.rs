@@ -29,6 +29,8 @@ struct Case {
     sharpness: f64,
     /// Values are this large.
     loud: f32,
+    /// How near what comes out has to be.
+    near: f64,
 }
 
 const PLAIN: Case = Case {
@@ -42,6 +44,7 @@ const PLAIN: Case = Case {
     segment: 1024,
     sharpness: 1.0,
     loud: 1.0,
+    near: 3e-6,
 };
 
 /// A sequence's inputs.
@@ -164,7 +167,7 @@ impl Case {
             let want: Vec<f64> = (begin..end).flat_map(|p| self.want(s, &stored, p)).collect();
             // Sharp scores carry their own rounding into the exponent.
             all.extend(t.read(&out));
-            assert_close(&all[begin * q_width..], &want, 3e-6 * self.sharpness.max(1.0));
+            assert_close(&all[begin * q_width..], &want, self.near * self.sharpness.max(1.0));
             begin = end;
         }
         if let Some(staging) = &staging {
@@ -264,6 +267,44 @@ fn values_of_a_million() {
 #[test]
 fn more_queries_than_one_dispatch_takes() {
     each_device(|t| Case { n_head: 1, n_kv: 1, d: 8, ..PLAIN }.run(t, &[600]));
+}
+
+/// Queries, keys and weights have 11 bits there.
+const MATRICES: Case =
+    Case { d: 128, k_type: KvType::F16, v_type: KvType::F16, near: 2e-3, ..PLAIN };
+
+#[test]
+fn cooperative_matrices_attend_alike() {
+    let Some(t) = TestDevice::with_matrices() else { return };
+    for (n_head, n_kv, ends) in [(4, 2, &[37, 38, 147][..]), (12, 1, &[70, 131]), (5, 1, &[3, 8])] {
+        Case { n_head, n_kv, gate: true, segment: 64, ..MATRICES }.run(&t, ends);
+    }
+    Case { d: 256, ..MATRICES }.run(&t, &[70]);
+    assert!(t.gpu.kernel_names().iter().any(|k| k.starts_with("coop_attention")));
+}
+
+#[test]
+fn cooperative_matrices_attend_to_every_type_that_fits() {
+    let Some(t) = TestDevice::with_matrices() else { return };
+    let types = [KvType::F16, KvType::Q8_0, KvType::Q4_0];
+    for (k_type, v_type) in types.into_iter().flat_map(|k| types.map(|v| (k, v))) {
+        Case { k_type, v_type, ..MATRICES }.run(&t, &[40]);
+    }
+}
+
+/// Largest scores grow from tile to tile, and sums are joined.
+#[test]
+fn cooperative_matrices_take_scores_and_values_of_any_size() {
+    let Some(t) = TestDevice::with_matrices() else { return };
+    for sharpness in [8.0, 300.0] {
+        Case { sharpness, ..MATRICES }.run(&t, &[200]);
+    }
+    for v_type in [KvType::F16, KvType::Q8_0, KvType::Q4_0] {
+        Case { loud: 1e6, v_type, ..MATRICES }.run(&t, &[200]);
+    }
+    let mut s = MATRICES.sequence(40);
+    s.q.iter_mut().enumerate().for_each(|(i, q)| *q *= [1e6, 1e-6, 0.0][i / 128 % 3]);
+    Case { sharpness: 1e-6, ..MATRICES }.check(&t, &s, &[40]);
 }
 
 /// A decode step is recorded once; the host then only writes its inputs and positions.

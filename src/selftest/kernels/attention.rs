@@ -137,7 +137,7 @@ fn attention(
         .flat_map(|(i, q)| cache.attend(q, i % n_head, 0..first + i / n_head + 1, scale));
     let gate = |v: f32| if gated { sigmoid(v.into()) } else { 1.0 };
     let want = sums.zip(&gates).map(|(sum, v)| sum * gate(*v));
-    Ok(vec![Deviation::of("out", lab.values(&out)?, want, LIMIT)])
+    Ok(vec![Deviation::of("out", lab.values(&out)?, want, lab.attention_limit(n))])
 }
 
 /// Keys, normed and rotated, and values of a few tokens.

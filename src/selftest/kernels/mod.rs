@@ -71,7 +71,7 @@ mod tests {
     fn a_device_that_lies_is_found_out() {
         let options = DeviceOptions { poison: true, ..DeviceOptions::default() };
         let gpu = Gpu::open(&options).unwrap();
-        let mut lab = Lab { gpu, cache: (KvType::F16, KvType::F32), falsify: None };
+        let mut lab = Lab { gpu, cache: (KvType::F16, KvType::F16), falsify: None };
         let lies: [fn(&mut Vec<f32>); 2] =
             [|values| values[0] = f32::NAN, |values| values[0] += 0.01];
         for check in checks(&lab) {
@@ -89,7 +89,8 @@ mod tests {
         let used = lab.gpu.kernel_names();
         let caps = lab.gpu.caps();
         let counts = |shader: &&str| match *shader {
-            "f16_rows" | "coop_product" => caps.matrices.is_some(),
+            "f16_rows" | "coop_product" | "coop_attention" => caps.matrices.is_some(),
+            "attention_prefill" => caps.matrices.is_none(),
             "quantise" => caps.int_dot,
             "host_rows" => caps.host_buffers,
             _ => true,

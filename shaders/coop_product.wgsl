@@ -14,11 +14,7 @@ enable wgpu_cooperative_matrix;
 
 #import shared/grid
 #import shared/product
-
-#if experts
-@group(0) @binding(3) var<storage, read> pairs: array<u32>;        // [n] sorted by expert
-@group(0) @binding(4) var<storage, read> tiles: array<vec4<u32>>;  // expert, first in pairs, count
-#endif
+#import shared/product_tile
 
 const EDGE: u32 = $EDGE;
 const TN: u32 = 128u;
@@ -59,39 +55,19 @@ fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let workgroup = flat_workgroup(id, groups);
-#if experts
-    // Entry 0 holds the number of tiles, the grid is for the most there can be.
-    let number = workgroup / p.row_tiles;
-    if number >= tiles[0].x { return; }
-    let entry = tiles[number + 1u];
-    let top = entry.x * p.n_out;
-    let start = top + workgroup % p.row_tiles * TN;
-    let first = entry.y;
-    let count = entry.z;
-#else
-    // Workgroups next to each other share rows of W.
-    let tiles = (p.n + TM - 1u) / TM;
-    let top = 0u;
-    let start = p.part.first_row + workgroup / tiles * TN;
-    let first = workgroup % tiles * TM;
-    let count = min(p.n - first, TM);
-#endif
-    // The rows of this tile that exist and lie in this part.
-    let low = max(start, p.part.first_row);
-    let high = min(min(start + TN, top + p.n_out), p.part.first_row + p.part.rows);
-    if low >= high { return; }
+    let at = tile_of(flat_workgroup(id, groups));
+    if at.low >= at.high { return; }
 
     // What this invocation loads in each step: runs of rows of W, vec4s of rows of x.
     var blocks: array<u32, W_LOADS>;
     for (var j = 0u; j < W_LOADS; j++) {
-        let row = clamp(start + (j * WG + local) % TN, low, high - 1u);
+        let row = clamp(at.start + (j * WG + local) % TN, at.low, at.high - 1u);
         blocks[j] = (row - p.part.first_row) * p.part.row_blocks;
     }
     let quads = (p.n_in + 31u) / 32u * 8u;
     var rows: array<u32, X_LOADS>;
     for (var j = 0u; j < X_LOADS; j++) {
-        rows[j] = x_row(first + min((j * WG + local) / 8u, count - 1u)) * (quads + 2u);
+        rows[j] = x_row(at.first + min((j * WG + local) / 8u, at.count - 1u)) * (quads + 2u);
     }
     var sums: array<Sums, NW * NX>;
     for (var first_run = 0u; first_run < p.part.row_blocks * RUNS; first_run += 2u) {
@@ -122,7 +98,7 @@ fn main(
                 }
                 for (var q = 0u; q < NX; q++) {
                     // Rows of x that there are not cost nothing.
-                    if q * EDGE < count {
+                    if q * EDGE < at.count {
                         let a = coopLoadT<Left>(&tile[X + q * EDGE * STRIDE + k / 4u], STRIDE);
                         for (var r = 0u; r < NW; r++) {
                             sums[q * NW + r] = coopMultiplyAdd(a, b[r], sums[q * NW + r]);
@@ -135,18 +111,18 @@ fn main(
 
     // By way of workgroup memory, a matrix at a time: `tile` leaves room for no more.
     for (var q = 0u; q < NX; q++) {
-        if q * EDGE >= count { break; }
+        if q * EDGE >= at.count { break; }
         for (var r = 0u; r < NW; r++) {
             for (var part = 0u; part < PARTS; part++) {
                 workgroupBarrier();
                 if subgroup == part { coopStoreT(sums[q * NW + r], &products[0], EDGE); }
                 workgroupBarrier();
                 for (var i = local; i < EDGE * EDGE; i += WG) {
-                    let row = start + (part * NW + r) * EDGE + i % EDGE;
+                    let row = at.start + (part * NW + r) * EDGE + i % EDGE;
                     let t = q * EDGE + i / EDGE;
-                    if row < low || row >= high || t >= count { continue; }
-                    let o = y_row(first + t) * p.n_out + row - top;
-                    let exponent = i32(x[x_row(first + t) * (quads + 2u) + quads].x);
+                    if row < at.low || row >= at.high || t >= at.count { continue; }
+                    let o = y_row(at.first + t) * p.n_out + row - at.top;
+                    let exponent = i32(x[x_row(at.first + t) * (quads + 2u) + quads].x);
                     let scale = bitcast<f32>(u32(127 + exponent) << 23u);
                     if p.epilogue != GATED {
                         finish(o, scale * products[i]);
@@ -158,22 +134,3 @@ fn main(
         }
     }
 }
-
-// Which rows of x and y belong to a row of the tile.
-#if experts
-fn x_row(i: u32) -> u32 {
-    return p.x_first + pairs[i] / p.share;
-}
-
-fn y_row(i: u32) -> u32 {
-    return pairs[i];
-}
-#else
-fn x_row(i: u32) -> u32 {
-    return i;
-}
-
-fn y_row(i: u32) -> u32 {
-    return i;
-}
-#endif

@@ -4,17 +4,10 @@
 //
 // Each step takes two runs of 16 weights of every row, dequantised to workgroup memory, and the
 // values of x that belong to them: runs that share loads, wherever in a row they are.
-//
-// With `experts` a tile of x is the pairs (token, slot) of one expert, from the lists of
-// `expert_lists.wgsl`: W is the expert's part of a stack, x row x_first + pair / share, y row pair.
 
 #import shared/grid
 #import shared/product
-
-#if experts
-@group(0) @binding(3) var<storage, read> pairs: array<u32>;        // [n] sorted by expert
-@group(0) @binding(4) var<storage, read> tiles: array<vec4<u32>>;  // expert, first in pairs, count
-#endif
+#import shared/product_tile
 
 const TN: u32 = 64u;
 const TM: u32 = $TM;  // 16, 32 or 64
@@ -38,38 +31,14 @@ fn main(
     @builtin(workgroup_id) id: vec3<u32>,
     @builtin(num_workgroups) groups: vec3<u32>,
 ) {
-    let workgroup = flat_workgroup(id, groups);
-#if experts
-    // Entry 0 holds the number of tiles, the grid is for the most there can be.
-    let number = workgroup / p.row_tiles;
-    if number >= tiles[0].x { return; }
-    let entry = tiles[number + 1u];
-    let top = entry.x * p.n_out;
-    let start = top + workgroup % p.row_tiles * TN;
-    let first = entry.y;
-    let count = entry.z;
-#else
-    // Workgroups next to each other share rows of W.
-    let tiles = (p.n + TM - 1u) / TM;
-    let top = 0u;
-    let start = p.part.first_row + workgroup / tiles * TN;
-    let first = workgroup % tiles * TM;
-    let count = min(p.n - first, TM);
-#endif
-    // The rows of this tile that exist and lie in this part.
-    let low = max(start, p.part.first_row);
-    let high = min(min(start + TN, top + p.n_out), p.part.first_row + p.part.rows);
-    if low >= high { return; }
+    let at = tile_of(flat_workgroup(id, groups));
+    if at.low >= at.high { return; }
 
     // What this invocation loads: runs of one row of W, vec4s of one row of x.
     let w_slot = local;
-    let base = (clamp(start + w_slot, low, high - 1u) - p.part.first_row) * p.part.row_blocks;
+    let base = (clamp(at.start + w_slot, at.low, at.high - 1u) - p.part.first_row) * p.part.row_blocks;
     let x_slot = local % TM;
-#if experts
-    let x_row = p.x_first + pairs[first + min(x_slot, count - 1u)] / p.share;
-#else
-    let x_row = first + min(x_slot, count - 1u);
-#endif
+    let x_source = x_row(at.first + min(x_slot, at.count - 1u));
     let w_lane = local % LW;
     let x_lane = local / LW;
     var sums: array<mat4x4<f32>, QW * QX>;
@@ -86,7 +55,7 @@ fn main(
         }
         for (var c = local / TM; c < 8u; c += WG / TM) {
             let i = block * BLOCK + run_start(first_run % RUNS + (c >> 2u)) + 4u * (c & 3u);
-            put(X + c * TM + x_slot / 4u, TM / 4u, x_slot % 4u, x4(x_row, i));
+            put(X + c * TM + x_slot / 4u, TM / 4u, x_slot % 4u, x4(x_source, i));
         }
         workgroupBarrier();
         for (var k = 0u; k < 32u; k += 4u) {
@@ -118,15 +87,10 @@ fn main(
         }
     }
     workgroupBarrier();
-    for (var i = local; i < TN * count; i += WG) {
-        let row = start + i % TN;
-        if row < low || row >= high { continue; }
-#if experts
-        let y_row = pairs[first + i / TN];
-#else
-        let y_row = first + i / TN;
-#endif
-        let o = y_row * p.n_out + row - top;
+    for (var i = local; i < TN * at.count; i += WG) {
+        let row = at.start + i % TN;
+        if row < at.low || row >= at.high { continue; }
+        let o = y_row(at.first + i / TN) * p.n_out + row - at.top;
         let v = tile[i / 4u][i % 4u];
         if p.epilogue != GATED {
             finish(o, v);

@@ -135,15 +135,17 @@ fn loops(code: &str) -> Vec<Loop> {
 }
 
 /// What the main loop of `variant` does in a round of one lane, and the cycles of the vector unit
-/// that a round takes for 32 lanes. The main loop is the outermost around the loads of most bytes.
+/// that a round takes for 32 lanes. The main loop is the one that loads most bytes, and for products
+/// the outermost around it.
 pub(crate) fn main_loop(variant: &Variant, code: &str) -> Option<(Work, f64)> {
     let Rounds(work, inner) = rounds(variant)?;
     let loops = loops(code);
-    // What streams once is outside of all loops.
-    let first = usize::from(matches!(work, Work::Multiply(_)));
+    // Products have loops: what they load outside of them is little.
+    let multiplies = matches!(work, Work::Multiply(_));
+    let first = usize::from(multiplies);
     let most = loops[first..].iter().map(|l| l.loads).max()?;
     let mut main = first + loops[first..].iter().position(|l| l.loads == most)?;
-    while loops[main].parent > 0 {
+    while multiplies && loops[main].parent > 0 {
         main = loops[main].parent;
     }
     // How often each loop runs in a round of the main one.

@@ -286,8 +286,9 @@ fn cooperative_matrices_attend_alike() {
 #[test]
 fn cooperative_matrices_attend_to_every_type_that_fits() {
     let Some(t) = TestDevice::with_matrices() else { return };
-    let types = [KvType::F16, KvType::Q8_0, KvType::Q4_0];
-    for (k_type, v_type) in types.into_iter().flat_map(|k| types.map(|v| (k, v))) {
+    for (k_type, v_type) in
+        [(KvType::F16, KvType::Q8_0), (KvType::Q8_0, KvType::Q4_0), (KvType::Q4_0, KvType::F16)]
+    {
         Case { k_type, v_type, ..MATRICES }.run(&t, &[40]);
     }
 }
@@ -299,7 +300,7 @@ fn cooperative_matrices_take_scores_and_values_of_any_size() {
     for sharpness in [8.0, 300.0] {
         Case { sharpness, ..MATRICES }.run(&t, &[200]);
     }
-    for v_type in [KvType::F16, KvType::Q8_0, KvType::Q4_0] {
+    for v_type in [KvType::F16, KvType::Q8_0] {
         Case { loud: 1e6, v_type, ..MATRICES }.run(&t, &[200]);
     }
     let mut s = MATRICES.sequence(40);

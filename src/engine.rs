@@ -100,6 +100,9 @@ impl Engine {
             true => fit::fit(gguf, &config, options, &gpu)?,
             false => None,
         };
+        // Touches every tensor, and the system maps what is around.
+        let identity = saved::identity(gguf, &config, options);
+        gguf.release_all(false);
         let mut loader = Loader::new(gguf, &gpu, options.experts_host, progress);
         let factors = loader.optional_values("rope_freqs.weight")?;
         let (frequencies, magnitude) = config.rope.frequencies(factors.as_deref());
@@ -131,7 +134,7 @@ impl Engine {
                     host: room(options.memory.host, gpu.memory().host),
                 },
             },
-            identity: saved::identity(gguf, &config, options),
+            identity,
             planned: fitted.as_ref().map(|fitted| fitted.resident),
             timing: Timing::new(options, &config),
             batches: Batches::default(),

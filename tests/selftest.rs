@@ -42,7 +42,7 @@ fn all_checks_pass_here() {
         "product Q8_0, many rows",
         "experts Q4_K and Q6_K, many tokens",
         "routing",
-        "norm of heads",
+        "norm of rows",
         "norm and rope",
         "attention decode, heads of 128",
         "attention prefill, heads of 256",

@@ -16,8 +16,9 @@
 //!
 //! The stored tables lie beside this file. `--check` fails when a kernel spills registers or uses
 //! scratch memory, when one of the decode path is bound by arithmetic and not by memory (unless that
-//! is stated), when a step of the delta rule does not read and write its state once, and when one has fewer waves a SIMD than stated or lost its 16-byte loads, integer dot
-//! products or matrix products; other figures may change freely.
+//! is stated), when a step of the delta rule does not read and write its state once, and when one
+//! has fewer waves a SIMD than stated or lost its 16-byte loads, integer dot products or matrix
+//! products; other figures may change freely.
 
 mod driver;
 mod figures;
@@ -29,8 +30,8 @@ use driver::Compiler;
 use engine::shader;
 use figures::Figures;
 use std::{
-    io::{BufRead, BufReader},
-    process::{Command, ExitCode, Stdio},
+    path::Path,
+    process::{Command, ExitCode},
 };
 
 /// What the compiler of AMD GPUs makes of each kernel.
@@ -84,39 +85,47 @@ enum Failure {
     Told,
 }
 
-/// Runs this program once a target: drivers read the environment, which a process has only one of.
+/// Runs this program once a target, all at once: drivers read the environment, which a process has
+/// only one of.
 fn each_target(arguments: &Arguments) -> Result<(), Failure> {
     let manifest = driver::manifest().ok_or_else(|| {
         Failure::Missing("AMD's driver is not installed (Debian: mesa-vulkan-drivers)".into())
     })?;
+    std::thread::scope(|scope| {
+        let manifest = &manifest;
+        let start = |target| scope.spawn(move || one_target(target, manifest));
+        let running: Vec<_> = arguments.targets.iter().map(String::as_str).map(start).collect();
+        let died = |_| Failure::Fault("a thread has died".into());
+        let results: Vec<_> =
+            running.into_iter().map(|thread| thread.join().map_err(died).flatten()).collect();
+        results.into_iter().collect()
+    })
+}
+
+/// Runs this program for one target.
+fn one_target(target: &str, manifest: &Path) -> Result<(), Failure> {
     let fault = |e: std::io::Error| Failure::Fault(format!("cannot run myself: {e}"));
-    let mut good = true;
-    for target in &arguments.targets {
-        let mut child = Command::new(std::env::current_exe().map_err(fault)?)
-            .args(std::env::args_os().skip(1))
-            .env("VK_DRIVER_FILES", &manifest)
-            .env(TARGET, target)
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(fault)?;
-        // Mesa's LLVM knows fewer GPUs than its ACO and says so once a kernel; the rest is of a
-        // device that is not there.
-        let noise = ["is not a recognized processor", "ac_compute_device_uuid", "not a conformant"];
-        let mut unknown = false;
-        for line in child.stderr.take().into_iter().flat_map(|e| BufReader::new(e).lines()) {
-            let line = line.map_err(fault)?;
-            unknown |= line.contains("Unknown family");
-            if !noise.iter().any(|n| line.contains(n)) {
-                eprintln!("{line}");
-            }
-        }
-        let success = child.wait().map_err(fault)?.success();
-        if unknown {
-            return Err(Failure::Missing(format!("this Mesa knows no {target}")));
-        }
-        good &= success;
+    let output = Command::new(std::env::current_exe().map_err(fault)?)
+        .args(std::env::args_os().skip(1))
+        .env("VK_DRIVER_FILES", manifest)
+        .env(TARGET, target)
+        .output()
+        .map_err(fault)?;
+    print!("{}", String::from_utf8_lossy(&output.stdout));
+    // Mesa's LLVM knows fewer GPUs than its ACO and says so once a kernel; the rest is of a
+    // device that is not there.
+    let noise = ["is not a recognized processor", "ac_compute_device_uuid", "not a conformant"];
+    let said = String::from_utf8_lossy(&output.stderr);
+    for line in said.lines().filter(|line| !noise.iter().any(|n| line.contains(n))) {
+        eprintln!("{line}");
     }
-    if good { Ok(()) } else { Err(Failure::Told) }
+    match output.status.success() {
+        _ if said.contains("Unknown family") => {
+            Err(Failure::Missing(format!("this Mesa knows no {target}")))
+        }
+        true => Ok(()),
+        false => Err(Failure::Told),
+    }
 }
 
 fn compile_all(arguments: &Arguments, target: &str) -> Result<(), Failure> {

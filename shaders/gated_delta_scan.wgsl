@@ -21,7 +21,7 @@ const WG: u32 = ROWS * COLUMNS;
 @group(1) @binding(0) var<uniform> p: Params;
 
 var<workgroup> s: array<vec4<f32>, 512>;            // [d_k][COLUMNS]
-var<workgroup> news: array<vec4<f32>, C * COLUMNS>;    // N, [token][COLUMNS]
+var<workgroup> news: array<vec4<f32>, CHUNK * COLUMNS>;    // N, [token][COLUMNS]
 
 // Rows of four matrices' columns: the four from `at` on.
 fn columns_of(at: u32) -> mat4x4<f32> {
@@ -62,7 +62,7 @@ fn main(
     let rows = local % ROWS;
     let lane = local / ROWS;
     for (var chunk = 0u; chunk < p.chunks; chunk++) {
-        let first = p.first + chunk * C;
+        let first = p.first + chunk * CHUNK;
         let part = (head * p.chunks + chunk) * part_size() + rows;
         let scale = (head * p.chunks + chunk) * SCALES;
         workgroupBarrier();
@@ -91,8 +91,8 @@ fn main(
                 o[(t * p.heads.value + head) * p.heads.quads + first_column + lane] = results[i];
             }
         }
-        let tokens = min(C, p.n - first);
-        let decay = scales[scale + C];
+        let tokens = min(CHUNK, p.n - first);
+        let decay = scales[scale + CHUNK];
         for (var block = local; block < p.heads.quads * COLUMNS; block += WG) {
             let i = block % p.heads.quads;
             let c = block / p.heads.quads;

@@ -75,6 +75,11 @@ fn rounds(variant: &Variant) -> Option<Rounds> {
             let products = 2.0 * 128.0 * 16.0 + 8.5 * 64.0 + 2.0 * 16.0 * 64.0;
             Rounds(Work::Multiply(products), vec![32.0, 16.0, 2.0, 16.0])
         }
+        // The same for 32 columns over 256 lanes, and the products with T; two quads of results.
+        "coop_delta_scan" => {
+            let products = 8.0 * (2.0 * 128.0 + 2.0 * 40.0 + 128.0);
+            Rounds(Work::Multiply(products / 4.0), vec![4.0, 2.0])
+        }
         _ => return None,
     })
 }

@@ -6,22 +6,11 @@
 //   columns 2d .. 3d    e^G q / sqrt(d)
 //   columns 3d .. 3d+C  P_ij = (q_i . k_j) D_ij, in column j only rows from 4 (j / 4) on
 
-const C: u32 = 64u;             // tokens a chunk
-const ROWS: u32 = C / 4u;       // quads a column
-const SCALES: u32 = C + 1u;     // e^(G_last - G_j) / |k_j| of each token, then e^G_last
+#import shared/delta_chunks
 
-struct Params {
-    heads: Heads,
-    first: u32,     // first token
-    n: u32,         // one past the last token
-    chunks: u32,
-}
-
-fn head_dim() -> u32 {
-    return 4u * p.heads.quads;
-}
+const SCALES: u32 = CHUNK + 1u;     // e^(G_last - G_j) / |k_j| of each token, then e^G_last
 
 // Quads of all columns.
 fn part_size() -> u32 {
-    return (3u * head_dim() + C) * ROWS;
+    return (3u * head_dim() + CHUNK) * ROWS;
 }

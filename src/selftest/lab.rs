@@ -50,6 +50,11 @@ impl Lab {
         if n > 1 && self.gpu.caps().matrices.is_some() { 5e-3 } else { 1e-5 }
     }
 
+    /// Largest error of the delta rule for `n` tokens: cooperative matrices take factors of 11 bits.
+    pub(super) fn delta_limit(&self, n: usize) -> f64 {
+        if n > 32 && self.gpu.caps().matrices.is_some() { 2e-3 } else { 1e-5 }
+    }
+
     pub(super) fn upload_words(&self, words: &[u32]) -> Result<Buf> {
         let buf = self.gpu.alloc("input", words.len() as u64 * 4, MemoryKind::Scratch)?;
         self.gpu.upload(&buf, 0, bytemuck::cast_slice(words))?;

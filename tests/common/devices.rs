@@ -24,6 +24,12 @@ pub(crate) fn int_dot() -> DeviceOptions {
     DeviceOptions { restrict, ..poisoned() }
 }
 
+/// With cooperative matrices, if there are any.
+pub(crate) fn matrices() -> DeviceOptions {
+    let restrict = Restrictions { matrices: Some(true), ..Restrictions::default() };
+    DeviceOptions { restrict, ..poisoned() }
+}
+
 /// WebGPU's default limits and no optional feature.
 pub(crate) fn webgpu_defaults() -> DeviceOptions {
     let restrict = Restrictions { webgpu_defaults: true, ..Restrictions::default() };

@@ -1,10 +1,11 @@
 //! The recurrence in chunks of 64 tokens (spec/architectures.md 1.4.2): all that does not depend
-//! on the state for many chunks at once, then chunk after chunk.
+//! on the state for many chunks at once, then chunk after chunk; by cooperative matrices where there
+//! are any.
 
 use super::{GatedDelta, Heads, Inputs, step};
 use crate::{
     Result,
-    gpu::{Buf, Grid, Memory, MemoryKind, Recorder},
+    gpu::{Buf, Caps, Grid, Matrices, Memory, MemoryKind, Recorder},
     ops::Tensor,
     shader::Variant,
 };
@@ -21,9 +22,10 @@ pub struct GatedDeltaScratch(Option<Prepared>);
 
 #[derive(Clone, Debug)]
 struct Prepared {
-    /// f32 `[V][chunk][2 d_k + d_v + C][C]`: U, W, scaled q and P, each column by column.
+    /// `[V][chunk]`: matrices as `shared/delta_parts.wgsl` or `shared/delta_halves.wgsl` has them.
     parts: Buf,
-    /// f32 `[V][chunk][C + 1]`: scale of each token's k, then the decay over the chunk.
+    /// f32 `[V][chunk]`: scale of each token's k, but for cooperative matrices, and the decay over
+    /// the chunk.
     scales: Buf,
     /// Chunks there is room for.
     chunks: u32,
@@ -36,11 +38,14 @@ impl GatedDeltaScratch {
     /// # Errors
     /// [`crate::Error::Device`] when memory is short.
     pub fn new(gpu: &dyn Memory, shape: &GatedDelta, max_n: u32) -> Result<Self> {
-        let values = |chunks: u32, columns: u32| {
-            u64::from(shape.value_heads) * u64::from(chunks) * u64::from(columns) * 4
+        let bytes = |chunks: u32, each: u32| {
+            u64::from(shape.value_heads) * u64::from(chunks) * u64::from(each)
         };
-        let part = (3 * shape.head_dim + CHUNK) * CHUNK;
-        let room = gpu.caps().max_binding / values(1, part).max(1);
+        let (part, scale) = match matrices(gpu.caps(), shape) {
+            None => ((3 * shape.head_dim + CHUNK) * CHUNK * 4, (CHUNK + 1) * 4),
+            Some(_) => ((3 * shape.head_dim + 2 * CHUNK) * CHUNK * 2, 4),
+        };
+        let room = gpu.caps().max_binding / bytes(1, part).max(1);
         let chunks =
             max_n.div_ceil(CHUNK).min(MAX_CHUNKS).min(room.min(u64::from(u32::MAX)) as u32);
         if max_n <= super::MAX_STEPS || chunks == 0 {
@@ -48,8 +53,8 @@ impl GatedDeltaScratch {
         }
         let alloc = |label, bytes| gpu.alloc(label, bytes, MemoryKind::Scratch);
         Ok(Self(Some(Prepared {
-            parts: alloc("gated delta chunks", values(chunks, part))?,
-            scales: alloc("gated delta scales", values(chunks, CHUNK + 1))?,
+            parts: alloc("gated delta chunks", bytes(chunks, part))?,
+            scales: alloc("gated delta scales", bytes(chunks, scale))?,
             chunks,
         })))
     }
@@ -57,6 +62,12 @@ impl GatedDeltaScratch {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_none()
     }
+}
+
+/// The cooperative matrices that take `shape`: a state of whole chunks' rows, a copy of 32 columns of
+/// which fits workgroup memory.
+fn matrices(caps: &Caps, shape: &GatedDelta) -> Option<Matrices> {
+    caps.matrices.filter(|m| matches!(shape.head_dim, 64 | 128) && m.lanes <= 128)
 }
 
 #[repr(C)]
@@ -82,11 +93,22 @@ pub(super) fn record(
     };
     shape.expect(inputs, state, o, n)?;
     let heads = u64::from(shape.value_heads);
-    // Columns of the state in one workgroup, so that they and N fit its memory.
-    let columns = if shape.head_dim > 128 { 2 } else { 4 };
-    let tiles = u64::from(shape.head_dim / 4 / columns);
-    let prepare = Variant::new("gated_delta_chunk");
-    let scan = Variant::new("gated_delta_scan").number("COLUMNS", columns);
+    let (prepare, scan, columns) = match matrices(rec.gpu().caps(), shape) {
+        Some(Matrices { edge, lanes }) => {
+            let variant = |shader| {
+                let d = shape.head_dim;
+                Variant::new(shader).number("D", d).number("EDGE", edge).number("LANES", lanes)
+            };
+            (variant("coop_delta_chunk"), variant("coop_delta_scan"), 32)
+        }
+        None => {
+            // Quads of columns of the state in one workgroup, so that they and N fit its memory.
+            let quads = if shape.head_dim > 128 { 2 } else { 4 };
+            let scan = Variant::new("gated_delta_scan").number("COLUMNS", quads);
+            (Variant::new("gated_delta_chunk"), scan, 4 * quads)
+        }
+    };
+    let tiles = u64::from(shape.head_dim / columns);
     for first in (0..n).step_by((prepared.chunks * CHUNK) as usize) {
         let chunks = (n - first).div_ceil(CHUNK).min(prepared.chunks);
         let params = Params { heads: shape.heads(), first, n, chunks };

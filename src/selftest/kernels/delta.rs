@@ -42,9 +42,10 @@ fn recurrence(lab: &Lab, n: usize) -> Result<Vec<Deviation>> {
         gated_delta::record(rec, &SHAPE, &inputs, &state, &scratch, &o, n as u32)
     })?;
     let (want, want_state) = case.reference();
+    let limit = lab.delta_limit(n);
     Ok(vec![
-        Deviation::of("o", lab.values(&o)?, want, LIMIT),
-        Deviation::of("state", lab.values(&state)?, want_state, LIMIT),
+        Deviation::of("o", lab.values(&o)?, want, limit),
+        Deviation::of("state", lab.values(&state)?, want_state, limit),
     ])
 }
 

@@ -89,8 +89,11 @@ mod tests {
         let used = lab.gpu.kernel_names();
         let caps = lab.gpu.caps();
         let counts = |shader: &&str| match *shader {
-            "f16_rows" | "coop_product" | "coop_attention" => caps.matrices.is_some(),
-            "attention_prefill" => caps.matrices.is_none(),
+            "f16_rows" => caps.matrices.is_some(),
+            shader if shader.starts_with("coop_") => caps.matrices.is_some(),
+            "attention_prefill" | "gated_delta_chunk" | "gated_delta_scan" => {
+                caps.matrices.is_none()
+            }
             "quantise" => caps.int_dot,
             "host_rows" => caps.host_buffers,
             _ => true,

@@ -10,15 +10,9 @@
 // largest score grows: weights are relative to a score of the row, and at most 16. Past that all sums
 // so far are joined with those in memory, as at the end of a piece, and start from zero.
 
-// naga takes loop counters and subgroup_id for different within a subgroup, and this is the filter it
-// puts matrix operations under.
-diagnostic(off, derivative_uniformity);
-enable f16;
-enable wgpu_cooperative_matrix;
-
+#import shared/matrices
 #import shared/attention
 
-const EDGE: u32 = $EDGE;
 const PARTS: u32 = 4u;
 const WG: u32 = PARTS * $LANES;
 const TILE: u32 = 64u;   // keys
@@ -34,16 +28,6 @@ const V_UNIT: f32 = max(UNIT_$V, 16.0);                 // times a weight still 
 const NX: u32 = FULL / EDGE;
 const NK: u32 = SLICE / EDGE;
 const NE: u32 = EIGHTS / EDGE;
-
-#if EDGE=16
-alias Left = coop_mat16x16<f16, A>;
-alias Right = coop_mat16x16<f16, B>;
-alias Sums = coop_mat16x16<f32, C>;
-#else
-alias Left = coop_mat8x8<f16, A>;
-alias Right = coop_mat8x8<f16, B>;
-alias Sums = coop_mat8x8<f32, C>;
-#endif
 
 // Pairs of halves. First 32 dims of keys [64][STRIDE] and, from QUERIES on, of queries [row][STRIDE];
 // then 16 values of each column of v [j][eight][8], column j of each eight together so that lanes with

@@ -6,17 +6,11 @@
 // Operations are per subgroup, and subgroups may be smaller than $LANES, the largest the device has:
 // four are used, any more only load.
 
-// naga takes loop counters and subgroup_id for different within a subgroup, and this is the filter it
-// puts matrix operations under.
-diagnostic(off, derivative_uniformity);
-enable f16;
-enable wgpu_cooperative_matrix;
-
+#import shared/matrices
 #import shared/grid
 #import shared/product
 #import shared/product_tile
 
-const EDGE: u32 = $EDGE;
 const TN: u32 = 128u;
 const TM: u32 = $TM;        // a multiple of EDGE, at most 64
 const PARTS: u32 = 4u;      // of the rows of W, a subgroup each
@@ -30,16 +24,6 @@ const X_LOADS: u32 = (8u * TM + WG - 1u) / WG;
 // Matrices of a subgroup along W and along x.
 const NW: u32 = TN / PARTS / EDGE;
 const NX: u32 = TM / EDGE;
-
-#if EDGE=16
-alias Left = coop_mat16x16<f16, A>;
-alias Right = coop_mat16x16<f16, B>;
-alias Sums = coop_mat16x16<f32, C>;
-#else
-alias Left = coop_mat8x8<f16, A>;
-alias Right = coop_mat8x8<f16, B>;
-alias Sums = coop_mat8x8<f32, C>;
-#endif
 
 // Rows of W, then of x: 32 halves of a step in 8 vec4s, and 2 that spread rows over the banks.
 const STRIDE: u32 = 10u;

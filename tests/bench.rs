@@ -118,6 +118,8 @@ fn a_dry_run_says_what_is_to_come_and_what_does_not_fit() {
     for word in [&words[..], &["f16/f16", "f32/f16", "a context of 80"]].concat() {
         assert!(text.contains(word), "{text}");
     }
+    let (_, text, _) = bench(&["-p", "16", "-n", "0", "-r", "1", "--dry-run"]);
+    assert!(text.contains("1 time timed, in 1 visit of 1 setting: 32 tokens"), "{text}");
     let (status, text, stderr) = bench(&[&args[..], &["--device-memory", "100K"]].concat());
     assert_eq!(status, 1);
     assert!(text.contains("which does not fit") && stderr.contains("does not fit"), "{stderr}");

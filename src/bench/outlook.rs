@@ -65,6 +65,11 @@ fn tokens(options: &Options) -> u64 {
     tests + prompts.map(u64::from).sum::<u64>()
 }
 
+/// "1 visit", "2 visits".
+fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+}
+
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { model, tests, visits, tokens, repetitions, plans } = self;
@@ -72,9 +77,11 @@ impl fmt::Display for Outlook {
         writeln!(f, "{model}: {}", tests.join(", "))?;
         writeln!(
             f,
-            "each once untimed and {repetitions} times timed, in {visits} visits of {} settings: \
-             {tokens} tokens",
-            plans.len()
+            "each once untimed and {} timed, in {} of {}: {}",
+            counted((*repetitions).into(), "time"),
+            counted(*visits as u64, "visit"),
+            counted(plans.len() as u64, "setting"),
+            counted(*tokens, "token"),
         )?;
         for (setting, plan) in plans {
             write!(f, "  {setting}: a context of {}", plan.context)?;

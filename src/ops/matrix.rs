@@ -3,7 +3,7 @@
 use crate::{
     Error, Result,
     gpu::{Buf, Gpu, Heap, MemoryKind},
-    quant::{BlockType, Planes, reach},
+    quant::{BlockType, Planes, excess, reach},
 };
 use std::ops::Range;
 
@@ -79,7 +79,8 @@ impl Matrix {
     /// repacked in pieces.
     ///
     /// # Errors
-    /// [`Error::Model`] naming `label` when the type has no kernels or a length is wrong;
+    /// [`Error::Model`] naming `label` when the type has no kernels, a length is wrong or weights are
+    /// beyond f32;
     /// [`Error::Device`] when one row exceeds a binding or memory is short.
     pub fn upload(
         gpu: &Gpu,
@@ -174,15 +175,20 @@ impl Shape {
         let mut parts = Vec::new();
         // Looked for where it matters.
         let mut in_f16 = gpu.caps().matrices.is_some() && ty != BlockType::F32;
+        let mut fault = None;
         let row = &mut |number: u32| {
             let row = row(number);
             in_f16 = in_f16 && reach(ty, row.bytes, row.factor) <= F16_REACH;
+            fault = fault.take().or_else(|| excess(ty, row.bytes));
             row
         };
         for range in ranges {
             let (first_row, rows) = (range.start, range.len() as u32);
             let buf = upload_part((gpu, heap), label, planes, row_blocks, range, row, used)?;
             parts.push(MatrixPart { buf, first_row, rows });
+        }
+        if let Some(fault) = fault {
+            return Err(Error::Model(format!("{label}: {fault}")));
         }
         Ok(Matrix { ty, n_in, n_out, n_expert, parts, planes, in_f16 })
     }
@@ -288,6 +294,30 @@ mod tests {
         fails(BlockType::Q4K, 100, 1, 144, &["rows of 100"]);
         fails(BlockType::I8, 16, 2, 32, &["I8"]);
         fails(BlockType::F32, 16, 0, 0, &["1 x 0 rows"]);
+    }
+
+    /// Known fault: the device made NaN of weights that f32 can hold.
+    #[test]
+    fn exponents_too_large_for_sums_are_refused() {
+        let t = TestDevice::with_binding(4096);
+        for e in 250..=255 {
+            let mut bytes = [0x1f; 2 * 17];
+            (bytes[0], bytes[17]) = (127, e);
+            let source = |_| &bytes[..];
+            let source =
+                Source { ty: BlockType::Mxfp4, rows: &source, factors: None, used: &|_| () };
+            let matrix = Matrix::upload(&t.gpu, Heap::Device, "blk.0.ffn_up", [32, 2, 1], source);
+            match matrix.map_err(|e| e.to_string()) {
+                Ok(_) => assert!(e < 252 || e == 255, "{e}"),
+                Err(text) => {
+                    let words = ["blk.0.ffn_up: a block of MXFP4", &format!("exponent {e}")];
+                    assert!(
+                        words.iter().all(|w| text.contains(w)) && (252..255).contains(&e),
+                        "{text}"
+                    );
+                }
+            }
+        }
     }
 
     #[test]

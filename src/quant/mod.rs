@@ -38,7 +38,7 @@ mod tests;
 
 pub use block_type::BlockType;
 pub use planes::Planes;
-pub(crate) use reach::reach;
+pub(crate) use reach::{excess, reach};
 
 use crate::{Error, Result};
 use blocks::each_block;

@@ -28,6 +28,16 @@ pub(super) fn dequantise(block: &[u8; 17], y: &mut [f32; 32]) {
     }
 }
 
+/// The largest exponent with which kernels compute: they add 12 to the values, so 24 times the scale
+/// has to be a number.
+const LARGEST: u8 = 251;
+
+/// An exponent in `row` that is larger, but for that of NaN.
+pub(super) fn excess(row: &[u8]) -> Option<u8> {
+    let exponents = row.chunks_exact(17).map(|block| block[E]);
+    exponents.filter(|e| *e < 255).max().filter(|e| *e > LARGEST)
+}
+
 /// `2^(e - 128)`; the two smallest are subnormal.
 pub(super) fn scale(e: u8) -> f32 {
     match e {

@@ -1,5 +1,5 @@
 //! How large the weights of blocks can be, told from their scales alone: where products are of f16,
-//! weights and what they are multiplied with must not exceed it.
+//! weights and what they are multiplied with must not exceed it, nor may sums exceed f32.
 
 use super::{
     BlockType, iq1_m, iq1_s, iq2_s, iq2_xs, iq2_xxs, iq3_s, iq3_xxs, iq4_nl, iq4_xs, mxfp4, nvfp4,
@@ -64,6 +64,12 @@ pub(crate) fn reach(ty: BlockType, row: &[u8], factor: f32) -> f32 {
     };
     let bound = ABOUT * bound * factor.abs();
     if bound.is_nan() { f32::INFINITY } else { bound }
+}
+
+/// What is wrong with `row`, whole blocks of type `ty`, where kernels cannot compute with its weights.
+pub(crate) fn excess(ty: BlockType, row: &[u8]) -> Option<String> {
+    let e = if ty == BlockType::Mxfp4 { mxfp4::excess(row)? } else { return None };
+    Some(format!("a block of {ty} has exponent {e}, too large for sums of its weights in f32"))
 }
 
 #[cfg(test)]

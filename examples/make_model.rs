@@ -10,7 +10,7 @@ mod synthetic;
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use engine::quant::BlockType;
+use engine::plan::Weights;
 use synthetic::{Geometry, Streams};
 
 /// Writes a model of random weights.
@@ -21,9 +21,10 @@ struct Arguments {
     /// The model whose slice it is.
     #[arg(long, value_enum, default_value_t = Model::A3b)]
     model: Model,
-    /// Type of the matrices, any that runs: F32, Q8_0, Q4_K, MXFP4 …
-    #[arg(long = "type", default_value = "Q8_0", value_parser = block_type)]
-    ty: BlockType,
+    /// Type of the matrices, any that runs (F32, Q8_0, Q4_K, MXFP4 …), or the mix Q4_K_M as
+    /// llama.cpp's quantiser lays it out
+    #[arg(long = "type", default_value = "Q8_0")]
+    weights: Weights,
     /// Layers, every fourth with softmax attention.
     #[arg(long, default_value_t = Geometry::default().layers)]
     layers: u32,
@@ -44,15 +45,8 @@ enum Model {
     FlashNext,
 }
 
-fn block_type(name: &str) -> Result<BlockType, String> {
-    let mut all = BlockType::ALL.iter();
-    all.find(|ty| ty.name().eq_ignore_ascii_case(name))
-        .copied()
-        .ok_or_else(|| format!("no block format is called {name}"))
-}
-
 fn main() -> engine::Result<()> {
-    let Arguments { file, model, ty, layers, vocab, experts } = Arguments::parse();
+    let Arguments { file, model, weights, layers, vocab, experts } = Arguments::parse();
     let geometry = match model {
         Model::A3b => Geometry::default(),
         Model::FlashNext => Geometry {
@@ -65,5 +59,5 @@ fn main() -> engine::Result<()> {
             ..Geometry::default()
         },
     };
-    Geometry { ty, layers, vocab, experts, ..geometry }.write(&file)
+    Geometry { weights, layers, vocab, experts, ..geometry }.write(&file)
 }

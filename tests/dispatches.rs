@@ -12,13 +12,14 @@ use common::{
 use engine::{
     Engine, EngineOptions,
     gpu::{DeviceOptions, Restrictions},
+    plan::Weights,
     quant::BlockType,
 };
 use synthetic::{Geometry, Streams};
 
 /// Qwen3.5-35B-A3B.
 const PLAIN: Geometry = Geometry {
-    ty: BlockType::Q8_0,
+    weights: Weights::Type(BlockType::Q8_0),
     layers: 40,
     vocab: 704,
     embd: 64,

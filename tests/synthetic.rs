@@ -11,11 +11,11 @@ use common::{
     edited::Temporary,
     forward64::Model,
 };
-use engine::{kv::KvType, quant::BlockType};
+use engine::{Gguf, kv::KvType, plan::Weights, quant::BlockType};
 use synthetic::{Geometry, Streams};
 
 const SMALL: Geometry = Geometry {
-    ty: BlockType::F32,
+    weights: Weights::Type(BlockType::F32),
     layers: 4,
     vocab: 700,
     embd: 256,
@@ -36,7 +36,7 @@ const SMALL: Geometry = Geometry {
 fn every_format_gives_logits_of_sane_size() {
     for &ty in BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu()) {
         let file = env::temp_dir().join(format!("synthetic-{}-{ty}.gguf", process::id()));
-        Geometry { ty, ..SMALL }.write(&file).expect("can be written");
+        Geometry { weights: Weights::Type(ty), ..SMALL }.write(&file).expect("can be written");
         let model = Model::open(&file);
         let mut state = model.state();
         let steps: Vec<_> = (0..5).map(|id| model.step(&mut state, id)).collect();
@@ -69,9 +69,9 @@ fn streams() -> Streams {
 #[test]
 fn streams_are_a_model_too() {
     let streams = streams();
-    for ty in [BlockType::Q8_0, BlockType::Q4K] {
+    for weights in [Weights::Type(BlockType::Q8_0), Weights::Type(BlockType::Q4K), Weights::Mix] {
         let file = Temporary::new();
-        let geometry = Geometry { ty, streams: Some(streams), ..SMALL };
+        let geometry = Geometry { weights, streams: Some(streams), ..SMALL };
         geometry.write(file.path()).expect("can be written");
         let mut engine = load(file.path(), as_it_is(), KvType::F16, 16);
         let mut seq = engine.new_sequence().unwrap();
@@ -81,7 +81,41 @@ fn streams_are_a_model_too() {
         let squares: f32 = logits.iter().map(|x| x * x).sum();
         let size = (squares / logits.len() as f32).sqrt();
         // Half of the mean of four normed streams.
-        assert!((0.1..1.0).contains(&size), "{ty}: logits of size {size}");
+        assert!((0.1..1.0).contains(&size), "{weights:?}: logits of size {size}");
+    }
+}
+
+/// Types change from layer to layer, and a model of them gives what its weights give in f64.
+#[test]
+fn a_mix_is_that_of_llama_cpp_and_runs() {
+    let file = Temporary::new();
+    let geometry = Geometry { weights: Weights::Mix, ..SMALL };
+    geometry.write(file.path()).expect("can be written");
+    let gguf = Gguf::open(file.path()).expect("can be opened");
+    for (name, ty) in [
+        ("output", BlockType::Q6K),
+        ("token_embd", BlockType::Q4K),
+        ("blk.1.attn_qkv", BlockType::Q4K),
+        ("blk.2.attn_qkv", BlockType::Q6K),
+        ("blk.2.attn_gate", BlockType::Q4K),
+        ("blk.3.attn_v", BlockType::Q6K),
+        ("blk.3.attn_k", BlockType::Q4K),
+        ("blk.0.ffn_down_exps", BlockType::Q4K),
+        ("blk.3.ffn_down_exps", BlockType::Q6K),
+        ("blk.3.ffn_gate_inp", BlockType::F32),
+    ] {
+        let tensor = gguf.tensor(&format!("{name}.weight")).expect(name);
+        assert_eq!(tensor.ty, ty, "{name}");
+    }
+    let model = Model::open(file.path());
+    let mut state = model.state();
+    let ids: Vec<u32> = (0..20).map(|i| i * 31 % 700).collect();
+    let want = ids.iter().map(|id| model.step(&mut state, *id).logits).last().expect("20 steps");
+    let mut engine = load(file.path(), as_it_is(), KvType::F32, 16);
+    let mut seq = engine.new_sequence().unwrap();
+    engine.prefill(&mut seq, &ids, &mut |_| ControlFlow::Continue(())).unwrap();
+    for (got, want) in engine.logits(&seq).unwrap().iter().zip(&want) {
+        assert!((f64::from(*got) - want).abs() < 5e-3, "{got} {want}");
     }
 }
 
@@ -90,7 +124,8 @@ fn streams_are_a_model_too() {
 #[test]
 fn whole_numbers_say_what_floats_say() {
     let file = Temporary::new();
-    let geometry = Geometry { ty: BlockType::Q8_0, streams: Some(streams()), ..SMALL };
+    let geometry =
+        Geometry { weights: Weights::Type(BlockType::Q8_0), streams: Some(streams()), ..SMALL };
     geometry.write(file.path()).expect("can be written");
     let mut engine = load(file.path(), int_dot(), KvType::F32, 16);
     let ids: Vec<u32> = (0..9).collect();
@@ -109,7 +144,8 @@ fn whole_numbers_say_what_floats_say() {
 #[test]
 fn rows_that_are_no_whole_blocks_are_refused() {
     let file = env::temp_dir().join(format!("synthetic-{}-refused.gguf", process::id()));
-    let written = Geometry { ty: BlockType::Q4K, expert_ff: 48, ..SMALL }.write(&file);
+    let written =
+        Geometry { weights: Weights::Type(BlockType::Q4K), expert_ff: 48, ..SMALL }.write(&file);
     let message = written.expect_err("rows of 48 are no blocks of 32").to_string();
     assert!(message.contains("ffn_down_exps"), "{message}");
     assert!(!file.exists(), "nothing was written");

@@ -9,6 +9,7 @@ use std::path::Path;
 use engine::{
     Result,
     gguf::{Gguf, Strings, write::Writer},
+    plan::Weights,
     quant::BlockType,
 };
 use rand::SeedableRng;
@@ -16,14 +17,14 @@ use rand_chacha::ChaCha8Rng;
 
 pub(crate) use qwen4exp::Streams;
 
-/// The sizes of a `qwen35moe` or `qwen4exp` model and the type of its matrices. The default is a
+/// The sizes of a `qwen35moe` or `qwen4exp` model and the types of its matrices. The default is a
 /// slice of Qwen3.5-35B-A3B: its layers, but four of them, with 16 of 256 experts and a small
 /// vocabulary.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Geometry {
-    /// Type of all matrices but router, convolution and the shared expert's gate (F32). Rows that
-    /// are no whole blocks of it take one with smaller blocks, as other writers of files do it.
-    pub(crate) ty: BlockType,
+    /// Types of all matrices but router, convolution and the shared expert's gate (F32). Rows that
+    /// are no whole blocks take a type with smaller blocks, as other writers of files do it.
+    pub(crate) weights: Weights,
     /// Layers; every fourth is softmax attention, the others are gated delta net.
     pub(crate) layers: u32,
     /// At least that of the fixture whose tokenizer is taken, 640.
@@ -50,7 +51,7 @@ pub(crate) struct Geometry {
 impl Default for Geometry {
     fn default() -> Self {
         Self {
-            ty: BlockType::Q8_0,
+            weights: Weights::Type(BlockType::Q8_0),
             layers: 4,
             vocab: 8192,
             embd: 2048,

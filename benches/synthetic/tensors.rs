@@ -1,8 +1,11 @@
 //! The tensors of a model, spec/architectures.md 3 and 4.
 
-use std::io::{self, Write};
+use std::{
+    array,
+    io::{self, Write},
+};
 
-use engine::quant::BlockType;
+use engine::{plan::Weights, quant::BlockType};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
@@ -30,7 +33,7 @@ impl Geometry {
     /// All tensors, in file order.
     pub(super) fn tensors(&self) -> Vec<Tensor> {
         let [embd, vocab] = [self.embd, self.vocab].map(u64::from);
-        let mut list = List { ty: self.ty, prefix: String::new(), tensors: Vec::new() };
+        let mut list = List::new(self);
         list.matrix("token_embd", &[embd, vocab]);
         list.matrix("output", &[embd, vocab]);
         match &self.streams {
@@ -100,25 +103,35 @@ impl Geometry {
 
 /// The tensors so far, and what the next ones have in common.
 pub(super) struct List {
-    ty: BlockType,
+    weights: Weights,
+    layers: u32,
     prefix: String,
     tensors: Vec<Tensor>,
 }
 
 impl List {
+    fn new(of: &Geometry) -> Self {
+        let (weights, layers) = (of.weights, of.layers);
+        Self { weights, layers, prefix: String::new(), tensors: Vec::new() }
+    }
+
     fn add(&mut self, name: &str, ty: BlockType, shape: &[u64], values: Values) {
         let name = format!("{}{name}", self.prefix);
         self.tensors.push(Tensor { name, ty, shape: shape.to_vec(), values });
     }
 
     pub(super) fn matrix(&mut self, name: &str, shape: &[u64]) {
-        let whole = shape[0].is_multiple_of(self.ty.block_elements() as u64);
-        let ty = match self.ty {
-            ty if whole => ty,
-            BlockType::Q4K => BlockType::Q4_0,
-            _ => BlockType::Q8_0,
+        let name = format!("{name}.weight");
+        let ty = match self.weights {
+            Weights::Type(ty) if shape[0].is_multiple_of(ty.block_elements() as u64) => ty,
+            Weights::Type(BlockType::Q4K) => BlockType::Q4_0,
+            Weights::Type(_) => BlockType::Q8_0,
+            mix => {
+                let dims = array::from_fn(|i| shape.get(i).copied().unwrap_or(1));
+                mix.ty(&format!("{}{name}", self.prefix), &dims, self.layers)
+            }
         };
-        self.add(&format!("{name}.weight"), ty, shape, Values::Matrix);
+        self.add(&name, ty, shape, Values::Matrix);
     }
 
     pub(super) fn float(&mut self, name: &str, shape: &[u64], from: f32, to: f32) {

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use engine::{
-    Result, demo,
+    Error, Result, demo,
     gpu::{AdapterMemory, Caps, Gpu, Heap},
     plan::{
         Bandwidth, Checkpoints, Choices, Context, HeapSize, Heaps, MemoryLimits, Model, Plan,
@@ -156,7 +156,7 @@ fn parse_context(text: &str) -> std::result::Result<Context, String> {
 fn parse_weights(text: &str) -> std::result::Result<Weights, String> {
     match parse_bytes(text) {
         Ok(bytes) => Ok(Weights::Bytes(bytes)),
-        Err(_) => text.parse::<Weights>().map_err(|e| e.to_string()),
+        Err(_) => text.parse().map_err(|e: Error| format!("{e}, or a number of bytes")),
     }
 }
 

@@ -7,7 +7,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Weights {
     /// The common 4-bit mix, Q4_K_M: Q4_K, with Q6_K for the output and, in half of the layers,
-    /// for values and the last product of feed-forward networks.
+    /// for values (or queries, keys and values in one) and the last product of feed-forward
+    /// networks.
     #[default]
     Mix,
     /// One type for everything that is ever quantised.
@@ -19,8 +20,8 @@ pub enum Weights {
 const MIX: &str = "Q4_K_M";
 
 impl Weights {
-    /// The type of tensor `name` of a model of `n_layer` layers.
-    pub(super) fn ty(self, name: &str, dims: &[u64; 4], n_layer: u32) -> BlockType {
+    /// The type of tensor `name`, whose dimensions are `dims`, of a model of `n_layer` layers.
+    pub fn ty(self, name: &str, dims: &[u64; 4], n_layer: u32) -> BlockType {
         let wanted = match self {
             Self::Type(ty) => ty,
             // The table is 160 wide, which 4-bit K blocks do not divide.
@@ -57,26 +58,29 @@ impl FromStr for Weights {
             None if text.eq_ignore_ascii_case(MIX) => Ok(Self::Mix),
             None => {
                 let known: Vec<_> = types().map(|ty| ty.name()).collect();
-                Err(Error::Usage(format!(
-                    "--weights {text} is neither a number of bytes nor one of {MIX}, {}",
-                    known.join(", ")
-                )))
+                let known = known.join(", ");
+                Err(Error::Usage(format!("{text} is no type of weights; known are {MIX}, {known}")))
             }
         }
     }
 }
 
 /// Values and last products in the first and the last eighth of the layers and in every third
-/// between.
+/// between, as llama.cpp rounds eighths.
 fn is_raised(name: &str, n_layer: u32) -> bool {
-    const PARTS: [&str; 4] =
-        ["attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight"];
+    const PARTS: [&str; 5] = [
+        "attn_v.weight",
+        "attn_qkv.weight",
+        "ffn_down.weight",
+        "ffn_down_exps.weight",
+        "ffn_down_shexp.weight",
+    ];
     let Some((layer, part)) = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.'))
     else {
         return false;
     };
     let eighth = n_layer / 8;
-    let raised = |il: u32| il < eighth || il >= n_layer - eighth || (il - eighth) % 3 == 2;
+    let raised = |il: u32| il < eighth || il >= 7 * n_layer / 8 || (il - eighth) % 3 == 2;
     PARTS.contains(&part) && layer.parse().is_ok_and(raised)
 }
 
@@ -85,7 +89,7 @@ fn is_indexer(name: &str) -> bool {
 }
 
 fn is_quantised(name: &str, dims: &[u64; 4]) -> bool {
-    let kept = ["ffn_gate_inp", "conv1d", "ssm_alpha", "ssm_beta", "_inject", "norm"];
+    let kept = ["ffn_gate_inp", "conv1d", "_inject", "norm"];
     dims[1] > 1 && !is_indexer(name) && !kept.iter().any(|part| name.contains(part))
 }
 
@@ -117,6 +121,11 @@ mod tests {
         assert_eq!(ty("blk.6.ffn_down_exps.weight", 640), "Q5_0");
         let raised = |l: &u32| is_raised(&format!("blk.{l}.attn_v.weight"), 48);
         assert_eq!((0..48).filter(raised).count(), 6 + 6 + 12);
+        let few: Vec<_> =
+            (0..4).filter(|l| is_raised(&format!("blk.{l}.attn_v.weight"), 4)).collect();
+        assert_eq!(few, [2, 3]);
+        assert_eq!(ty("blk.4.attn_qkv.weight", 2048), "Q6_K");
+        assert_eq!(ty("blk.4.ssm_alpha.weight", 2048), "Q4_K");
         assert_eq!(ty("blk.3.indexer.q_proj.weight", 2560), "BF16");
         assert_eq!(ty("blk.3.ffn_gate_inp.weight", 2560), "F32");
         assert_eq!(ty(ngram::TABLE, 160), "IQ4_NL");
@@ -128,6 +137,6 @@ mod tests {
         assert_eq!("q4_k_m".parse::<Weights>().unwrap(), Weights::Mix);
         assert_eq!("q8_0".parse::<Weights>().unwrap(), Weights::Type(BlockType::Q8_0));
         let text = "q9".parse::<Weights>().unwrap_err().to_string();
-        assert!(text.contains("--weights q9") && text.contains("Q4_K_M, F32"), "{text}");
+        assert!(text.contains("q9 is no") && text.contains("Q4_K_M, F32"), "{text}");
     }
 }

@@ -1,6 +1,7 @@
 // y[t][o] += sum_s weights[t][s] * sum_i W_e[o][i] x[t][s][i], e the expert of slot s
 // (spec/architectures.md 1.5), for few tokens: all slots of a token in one workgroup, four rows of
-// W each. Reads each chosen expert's weights once a token. Sums in the order of `mat_vec.wgsl` and
+// W each; with LANES=1, for software, four rows of W an invocation, which goes through all slots.
+// Reads each chosen expert's weights once a token. Sums in the order of `mat_vec.wgsl` and
 // `expert_combine.wgsl`, which stand in for it where W is split, so results are the same.
 
 #import shared/grid
@@ -18,6 +19,10 @@ const WG: u32 = 64u;
 const N: u32 = 1u;
 const ROWS: u32 = 4u;
 const LANES: u32 = $LANES;
+#if LANES=1
+const TILE: u32 = WG * ROWS;     // rows a workgroup
+#else
+const TILE: u32 = ROWS;
 const GROUPS: u32 = WG / LANES;  // slots at a time
 const SLOTS: u32 = $SLOTS;       // no fewer than p.share, a multiple of GROUPS
 
@@ -25,6 +30,7 @@ const SLOTS: u32 = $SLOTS;       // no fewer than p.share, a multiple of GROUPS
 var<workgroup> partial: array<f32, SLOTS * LANES * ROWS>;
 #endif
 var<workgroup> totals: array<f32, SLOTS * ROWS>;
+#endif
 
 @compute @workgroup_size(WG)
 fn main(
@@ -36,25 +42,29 @@ fn main(
     @builtin(subgroup_invocation_id) lane: u32,
 #endif
 ) {
+    let workgroup = flat_workgroup(id, groups);
+    let t = workgroup / p.row_tiles;
+    if t >= p.n { return; }
+    let start = workgroup % p.row_tiles * TILE;
+    let slots = p.share;
+    let first = p.first + t * slots;
+
+#if LANES=1
+    let row = start + local * ROWS;
+    if row >= p.n_out { return; }
+    var weighted: array<f32, ROWS>;
+    for (var slot = 0u; slot < slots; slot++) {
+        let sums = slot_sums(0u, t, slot, row);
+        for (var r = 0u; r < ROWS; r++) { weighted[r] += weights[first + slot] * sums[r]; }
+    }
+    for (var r = 0u; r < ROWS; r++) { add(t, row + r, weighted[r]); }
+#else
 #if !subgroup
     let subgroup = local / LANES;
     let lane = local % LANES;
 #endif
-    let workgroup = flat_workgroup(id, groups);
-    let t = workgroup / p.row_tiles;
-    if t >= p.n { return; }
-    let start = workgroup % p.row_tiles * ROWS;
-    let slots = p.share;
-    let first = p.first + t * slots;
-
     for (var slot = subgroup; slot < slots; slot += GROUPS) {
-        let top = min(ids[first + slot], p.n_expert - 1u) * p.n_out;
-        var base: array<u32, ROWS>;
-        for (var r = 0u; r < ROWS; r++) {
-            base[r] = (top + min(start + r, p.n_out - 1u)) * p.part.row_blocks;
-        }
-        let x_rows = array<u32, N>(t * slots + slot);
-        let sums = row_sums(lane, base, x_rows);
+        let sums = slot_sums(lane, t, slot, start);
         for (var r = 0u; r < ROWS; r++) {
 #if subgroup
             let sum = subgroupAdd(sums[r]);
@@ -73,14 +83,32 @@ fn main(
     }
 #endif
     workgroupBarrier();
-    let row = start + local;
-    if local < ROWS && row < p.n_out {
+    if local < ROWS {
         var sum = 0.0;
         for (var s = 0u; s < slots; s++) { sum += weights[first + s] * totals[s * ROWS + local]; }
-        let token = p.first / slots + t;
-#if shared
-        sum += gates[token] * shared_out[token * p.n_out + row];
-#endif
-        y[token * p.n_out + row] += sum;
+        add(t, start + local, sum);
     }
+#endif
+}
+
+// An invocation's share in the products of ROWS rows, from `row` on, of the matrix of a slot.
+fn slot_sums(lane: u32, t: u32, slot: u32, row: u32) -> array<f32, ROWS> {
+    let pair = t * p.share + slot;
+    let top = min(ids[p.first + pair], p.n_expert - 1u) * p.n_out;
+    var base: array<u32, ROWS>;
+    for (var r = 0u; r < ROWS; r++) {
+        base[r] = (top + min(row + r, p.n_out - 1u)) * p.part.row_blocks;
+    }
+    return row_sums(lane, base, array<u32, N>(pair));
+}
+
+// Adds the weighted sum of a row, if there is one, to y.
+fn add(t: u32, row: u32, weighted: f32) {
+    if row >= p.n_out { return; }
+    let token = p.first / p.share + t;
+    var sum = weighted;
+#if shared
+    sum += gates[token] * shared_out[token * p.n_out + row];
+#endif
+    y[token * p.n_out + row] += sum;
 }

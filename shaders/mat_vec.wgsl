@@ -2,8 +2,9 @@
 // convention). Reads each weight once for all of them: bound by the weights' bytes.
 //
 // $LANES invocations share a row, run by run; each works on ROWS rows, so that x is loaded once
-// for all of these. Their sums meet in workgroup memory, added in the same order wherever the row lies:
-// results do not depend on how the matrix is split.
+// for all of these. Their sums meet in the subgroup or in workgroup memory, added in the same order
+// wherever the row lies: results do not depend on how the matrix is split. With LANES=1, for software,
+// each has rows of its own, and all read the same values of x at a time.
 //
 // With `experts` a workgroup works for one pair (token, slot): W is the expert's part of a stack,
 // x row x_first + pair / share, y row pair.
@@ -23,7 +24,9 @@ const LANES: u32 = $LANES;
 const TILE: u32 = WG / LANES * ROWS;  // rows a workgroup, even
 
 #if !subgroup
+#if !LANES=1
 var<workgroup> partial: array<f32, ROWS * N * WG>;
+#endif
 #endif
 
 @compute @workgroup_size(WG)
@@ -50,6 +53,9 @@ fn main(
     let low = max(start, p.part.first_row);
     let high = min(min(start + TILE, top + p.n_out), p.part.first_row + p.part.rows);
     if low >= high { return; }
+#if LANES=1
+    if start + local * ROWS >= high { return; }
+#endif
 
 #if subgroup
     let lane = invocation;
@@ -71,31 +77,20 @@ fn main(
         x_rows[t] = min(t, p.n - 1u);
 #endif
     }
+#if experts
+    let first_y = pair;
+#else
+    let first_y = 0u;
+#endif
 #if subgroup
     var sums = row_sums(lane, base, x_rows);
     for (var s = 0u; s < ROWS * N; s++) { sums[s] = subgroupAdd(sums[s]); }
-    if lane != 0u { return; }
-    for (var r = 0u; r < ROWS; r++) {
-        let row = start + group * ROWS + r;
-        if row < low || row >= high { continue; }
-        let o = row - top;
-        for (var t = 0u; t < N; t++) {
-#if experts
-            let y_row = pair;
-#else
-            let y_row = t;
-            if t >= p.n { break; }
-#endif
-            let v = sums[r * N + t];
-            if p.epilogue != GATED {
-                finish(y_row * p.n_out + o, v);
-            } else if r % 2u == 0u {
-                y[(y_row * p.n_out + o) / 2u] = silu(v) * sums[(r + 1u) % ROWS * N + t];
-            }
-        }
-    }
+    if lane == 0u { finish_rows(sums, start + group * ROWS, low, high, top, first_y); }
 #else
     let sums = row_sums(lane, base, x_rows);
+#if LANES=1
+    finish_rows(sums, start + group * ROWS, low, high, top, first_y);
+#else
     for (var s = 0u; s < ROWS * N; s++) {
         partial[s * WG + local] = sums[s];
     }
@@ -103,11 +98,7 @@ fn main(
 
     for (var i = local; i < TILE * N; i += WG) {
         let row = start + i % TILE;
-#if experts
-        let y_row = pair;
-#else
-        let y_row = i / TILE;
-#endif
+        let y_row = first_y + i / TILE;
         if row < low || row >= high || y_row >= p.n { continue; }
         let o = row - top;
         let v = total(i % TILE, i / TILE);
@@ -118,9 +109,38 @@ fn main(
         }
     }
 #endif
+#endif
+}
+
+// Writes `sums` of the rows of W from `start` on that lie from `low` to `high`, to rows of y from
+// `first_y` on.
+fn finish_rows(
+    sums: array<f32, ROWS * N>,
+    start: u32,
+    low: u32,
+    high: u32,
+    top: u32,
+    first_y: u32,
+) {
+    for (var r = 0u; r < ROWS; r++) {
+        let row = start + r;
+        if row < low || row >= high { continue; }
+        let o = row - top;
+        for (var t = 0u; t < N; t++) {
+            let y_row = first_y + t;
+            if y_row >= p.n { break; }
+            let v = sums[r * N + t];
+            if p.epilogue != GATED {
+                finish(y_row * p.n_out + o, v);
+            } else if r % 2u == 0u {
+                y[(y_row * p.n_out + o) / 2u] = silu(v) * sums[(r + 1u) % ROWS * N + t];
+            }
+        }
+    }
 }
 
 #if !subgroup
+#if !LANES=1
 // The sum of row `row` of the tile for x row t.
 fn total(row: u32, t: u32) -> f32 {
     let first = (row % ROWS * N + t) * WG + row / ROWS * LANES;
@@ -131,4 +151,5 @@ fn total(row: u32, t: u32) -> f32 {
     }
     return sum;
 }
+#endif
 #endif

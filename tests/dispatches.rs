@@ -82,7 +82,7 @@ fn report_encoding(engine: &mut Engine, dispatches: usize) {
 }
 
 fn no_int_dot() -> DeviceOptions {
-    let restrict = Restrictions { int_dot: Some(false), ..poisoned().restrict };
+    let restrict = Restrictions { int_dot: Some(false), ..int_dot().restrict };
     DeviceOptions { restrict, ..poisoned() }
 }
 

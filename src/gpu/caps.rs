@@ -14,6 +14,9 @@ pub struct Caps {
     pub subgroup_size: Option<u32>,
     /// Products of bytes are fast: activations are quantised for few rows.
     pub int_dot: bool,
+    /// The device is software: a subgroup is a vector of the CPU's, so that loads are quick where its
+    /// invocations share an address, and what they do for each other is slow.
+    pub software: bool,
     /// Buffers in host memory can be read and written in place.
     pub host_buffers: bool,
     /// Timestamps can be written between the dispatches of one pass.
@@ -38,6 +41,7 @@ impl Caps {
             matrices: Some(Matrices { edge: 16, lanes: 64 }),
             subgroup_size: None,
             int_dot: true,
+            software: false,
             host_buffers: true,
             timestamps: true,
             // spec/kv-offload.md 8.
@@ -62,6 +66,8 @@ pub struct Restrictions {
     pub matrices: Option<bool>,
     /// Products of bytes are to be used or not, whatever the adapter has.
     pub int_dot: Option<bool>,
+    /// Kernels for software are to be used or not, whatever the adapter is.
+    pub software: Option<bool>,
     /// A smaller limit for one storage binding and one buffer, in bytes.
     pub max_binding: Option<u64>,
     /// A smaller limit for the workgroups of one dimension.
@@ -105,8 +111,8 @@ impl Restrictions {
         let info = adapter.get_info();
         let subgroup = features.contains(wgpu::Features::SUBGROUP);
         let fixed = info.subgroup_min_size == info.subgroup_max_size;
-        let gpu = info.device_type != wgpu::DeviceType::Cpu;
-        let matrices = self.matrices.unwrap_or(gpu) && features.contains(matrices::FEATURES);
+        let software = self.software.unwrap_or(info.device_type == wgpu::DeviceType::Cpu);
+        let matrices = self.matrices.unwrap_or(!software) && features.contains(matrices::FEATURES);
         // Kernels take four subgroups.
         let fits = |m: &Matrices| 4 * m.lanes <= limits.max_compute_invocations_per_workgroup;
         let binding = limits.max_storage_buffer_binding_size.min(limits.max_buffer_size);
@@ -115,6 +121,7 @@ impl Restrictions {
             subgroup,
             subgroup_size: (subgroup && fixed).then_some(info.subgroup_min_size),
             int_dot: self.int_dot.unwrap_or_else(|| !self.webgpu_defaults && int_dot(adapter)),
+            software,
             matrices: Matrices::of(adapter).filter(|m| matrices && fits(m)),
             host_buffers: features.contains(wgpu::Features::MAPPABLE_PRIMARY_BUFFERS),
             timestamps: features.contains(wgpu::Features::TIMESTAMP_QUERY_INSIDE_PASSES),

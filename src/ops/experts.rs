@@ -202,7 +202,8 @@ impl Pass<'_> {
             .flag("subgroup", subgroup)
             .number("LANES", lanes)
             .number("SLOTS", self.k.next_multiple_of(MAT_VEC / lanes));
-        let params = product.params(part, MAT_VEC_ROWS);
+        let tile = if lanes == 1 { MAT_VEC * MAT_VEC_ROWS } else { MAT_VEC_ROWS };
+        let params = product.params(part, tile);
         let mut bindings: Vec<Bind<'_>> = vec![
             (&part.buf).into(),
             product.whole().unwrap_or(&product.x.buf).into(),
@@ -370,6 +371,21 @@ mod tests {
             odd.check(t, 3, &[2, 0, 2]);
             odd.check(t, 9, &[2, 0, 2, 1, 1, 0, 2, 2, 2]);
         });
+    }
+
+    #[test]
+    fn for_software() {
+        let t = TestDevice::software();
+        for n in [1, 8] {
+            SMALL.check(&t, n, &choose(n, 2, 6));
+        }
+        use BlockType::{F32, Q4K, Q6K};
+        let wide = Case { types: [Q4K, Q4K, Q6K], n_expert: 3, n_embd: 512, n_ff: 256, k: 2 };
+        wide.check(&t, 2, &choose(2, 2, 3));
+        let odd = Case { types: [F32, F32, F32], n_expert: 3, n_embd: 33, n_ff: 7, k: 1 };
+        odd.check(&t, 3, &[2, 0, 2]);
+        let names = t.gpu.kernel_names();
+        assert!(names.iter().any(|k| k.starts_with("expert_down") && k.contains("LANES=1 ")));
     }
 
     #[test]

@@ -254,6 +254,9 @@ impl Product<'_> {
 /// Invocations that share a row in the mat-vec: by the whole matrix, never by a part of it, so that
 /// sums do not depend on the split. And whether they are the invocations of a subgroup.
 pub(super) fn mat_vec_lanes(w: &Matrix, caps: &Caps) -> (u32, bool) {
+    if caps.software {
+        return (1, false);
+    }
     if let Some(size) = caps.subgroup_size.filter(|size| MAT_VEC.is_multiple_of(*size)) {
         return (size, true);
     }
@@ -348,6 +351,24 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn mat_vec_for_software() {
+        use BlockType::{Bf16, F32, Iq2Xxs, Q4K, Q6K, Q8_0};
+        let t = TestDevice::software();
+        // The others are in the models' tests.
+        for ty in [F32, Bf16, Q8_0, Q4K, Q6K, Iq2Xxs] {
+            for &n_in in widths(ty) {
+                check(&t, ty, n_in, 37, 1);
+            }
+        }
+        check(&t, Q4K, 256, 300, 3);
+        check(&t, Q8_0, 64, 21, 8);
+        check_epilogues(&t, 1, 1e-5);
+        assert!(
+            t.gpu.kernel_names().iter().any(|k| k.contains("mat_vec") && k.contains("LANES=1 "))
+        );
     }
 
     #[test]

@@ -31,10 +31,11 @@ static IDLE: Mutex<Vec<Vec<TestDevice>>> = Mutex::new(Vec::new());
 
 /// All are poisoned: new buffers hold NaN. The tiny workgroup limit makes every flat grid fold. All but
 /// one multiply whole numbers where [`TestDevice::factor`] has made them, whatever the adapter has.
-/// None has cooperative matrices: [`TestDevice::with_matrices`].
+/// None has cooperative matrices ([`TestDevice::with_matrices`]) or is taken for software
+/// ([`TestDevice::software`]).
 fn open_set() -> Vec<TestDevice> {
     let open = |name, restrict, checked_shaders| {
-        let restrict = Restrictions { matrices: Some(false), ..restrict };
+        let restrict = Restrictions { matrices: Some(false), software: Some(false), ..restrict };
         let options =
             DeviceOptions { restrict, poison: true, checked_shaders, ..Default::default() };
         TestDevice { name, gpu: Gpu::open(&options).expect("a device for tests") }
@@ -92,12 +93,20 @@ impl TestDevice {
         Some(Self { name: "cooperative matrices", gpu })
     }
 
+    /// One that uses the kernels for software.
+    pub(crate) fn software() -> Self {
+        let restrict = Restrictions { software: Some(true), ..Default::default() };
+        let options = DeviceOptions { restrict, poison: true, ..Default::default() };
+        Self { name: "kernels for software", gpu: Gpu::open(&options).expect("a device for tests") }
+    }
+
     /// A device whose bindings hold at most `bytes`.
     pub(crate) fn with_binding(bytes: u64) -> Self {
         let restrict = Restrictions {
             max_binding: Some(bytes),
             matrices: Some(false),
             int_dot: Some(true),
+            software: Some(false),
             ..Default::default()
         };
         let options = DeviceOptions { restrict, poison: true, ..Default::default() };

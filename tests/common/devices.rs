@@ -18,12 +18,14 @@ pub(crate) fn poisoned() -> DeviceOptions {
     DeviceOptions { poison: true, ..as_it_is() }
 }
 
-/// Few rows of x are multiplied as whole numbers, whatever the adapter has.
+/// Few rows of x are multiplied as whole numbers, whatever the adapter has, by a GPU's kernels.
 pub(crate) fn int_dot() -> DeviceOptions {
-    let restrict = Restrictions { int_dot: Some(true), ..Restrictions::default() };
+    let restrict =
+        Restrictions { int_dot: Some(true), software: Some(false), ..as_it_is().restrict };
     DeviceOptions { restrict, ..poisoned() }
 }
 
+<<<<<<< HEAD
 /// With cooperative matrices, if there are any.
 pub(crate) fn matrices() -> DeviceOptions {
     let restrict = Restrictions { matrices: Some(true), ..Restrictions::default() };
@@ -31,8 +33,12 @@ pub(crate) fn matrices() -> DeviceOptions {
 }
 
 /// WebGPU's default limits and no optional feature.
+=======
+/// WebGPU's default limits and no optional feature, a GPU's kernels.
+>>>>>>> 54184d4 (Kernels for software Vulkan: a row of W a lane, a column of the delta state a lane)
 pub(crate) fn webgpu_defaults() -> DeviceOptions {
-    let restrict = Restrictions { webgpu_defaults: true, ..Restrictions::default() };
+    let restrict =
+        Restrictions { webgpu_defaults: true, software: Some(false), ..Restrictions::default() };
     DeviceOptions { restrict, checked_shaders: true, ..poisoned() }
 }
 

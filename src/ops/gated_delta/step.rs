@@ -25,11 +25,16 @@ pub(super) fn record(
     tokens: Tokens,
 ) -> Result<()> {
     shape.expect(inputs, state, o, tokens.end())?;
-    // An invocation holds 4 x 4 values of the state; a workgroup all rows of some columns.
-    let quads = shape.head_dim / 4;
-    let columns = quads.min(256 / quads);
-    let variant =
-        Variant::new("gated_delta_step").number("D", shape.head_dim).number("COLUMNS", columns);
+    let d = shape.head_dim;
+    let (variant, columns) = if rec.gpu().caps().software {
+        let columns = d.min(64);
+        (Variant::new("gated_delta_columns").number("WG", columns), columns)
+    } else {
+        // An invocation holds 4 x 4 values of the state; a workgroup all rows of some columns.
+        let quads = (d / 4).min(1024 / d);
+        let variant = Variant::new("gated_delta_step").number("D", d).number("COLUMNS", quads);
+        (variant, 4 * quads)
+    };
     let params = Params { heads: shape.heads(), first: tokens.first, end: tokens.end() };
     let bindings = [
         (&inputs.u.buf).into(),
@@ -39,6 +44,6 @@ pub(super) fn record(
         (&state.buf).into(),
         (&o.buf).into(),
     ];
-    let workgroups = u64::from(shape.value_heads) * u64::from(quads / columns);
+    let workgroups = u64::from(shape.value_heads) * u64::from(d / columns);
     rec.dispatch("gated_delta_step", &variant, &bindings, &params, Grid::Flat(workgroups))
 }

@@ -138,6 +138,16 @@ fn every_length() {
 }
 
 #[test]
+fn for_software() {
+    let t = TestDevice::software();
+    for (d, n) in [(16, 1), (32, 5), (128, 2), (256, 1)] {
+        Case::new(shape(2, 4, d), n, 0.2).check(&t, 1e-5);
+    }
+    let grouped = GatedDelta { map: HeadMap::Grouped, ..shape(3, 9, 16) };
+    Case::new(grouped, 20, 0.2).check(&t, 1e-5);
+}
+
+#[test]
 fn every_head_width_and_sharing() {
     each_device(|t| {
         for d in [16, 32, 64, 128, 256] {

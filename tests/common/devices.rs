@@ -25,17 +25,13 @@ pub(crate) fn int_dot() -> DeviceOptions {
     DeviceOptions { restrict, ..poisoned() }
 }
 
-<<<<<<< HEAD
 /// With cooperative matrices, if there are any.
 pub(crate) fn matrices() -> DeviceOptions {
     let restrict = Restrictions { matrices: Some(true), ..Restrictions::default() };
     DeviceOptions { restrict, ..poisoned() }
 }
 
-/// WebGPU's default limits and no optional feature.
-=======
 /// WebGPU's default limits and no optional feature, a GPU's kernels.
->>>>>>> 54184d4 (Kernels for software Vulkan: a row of W a lane, a column of the delta state a lane)
 pub(crate) fn webgpu_defaults() -> DeviceOptions {
     let restrict =
         Restrictions { webgpu_defaults: true, software: Some(false), ..Restrictions::default() };

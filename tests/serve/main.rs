@@ -1,6 +1,7 @@
 //! `engine serve` as its clients see it: the built program on a free port, spoken to over HTTP.
 
 mod answers;
+mod asking;
 mod client;
 mod clients;
 mod dialects;

@@ -1,23 +1,11 @@
 //! What earlier requests have left is used, and changes nothing about the answers.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::client::Server;
-
-const CHAT: &str = "/v1/chat/completions";
-const TEXT: &str = "/v1/completions";
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/tiny-qwen35.gguf");
-/// Drops the thinking of earlier turns, as Qwen's do.
-const TEMPLATE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/chat/fixture-template.jinja");
-
-fn usage(answer: &Value) -> (u64, u64) {
-    let usage = &answer["usage"];
-    let cached = usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap();
-    assert_eq!(answer["timings"]["cache_n"], cached);
-    assert_eq!(answer["timings"]["prompt_n"], usage["prompt_tokens"].as_u64().unwrap() - cached);
-    (usage["prompt_tokens"].as_u64().unwrap(), cached)
-}
+use crate::{
+    asking::{CHAT, MODEL, TEMPLATE, TEXT, cold, conversation, usage},
+    client::Server,
+};
 
 #[test]
 fn earlier_work_is_reused_and_answers_stay_the_same() {
@@ -33,15 +21,6 @@ fn earlier_work_is_reused_and_answers_stay_the_same() {
     let (_, cached) = usage(&without.ok(TEXT, &body));
     assert_eq!(cached, 0, "there is no memory to keep anything in");
     assert_eq!(without.metric("engine:checkpoint_bytes"), 0.0);
-}
-
-/// The answer without what was before.
-fn cold(server: &Server, path: &str, body: &Value) -> Value {
-    let mut body = body.clone();
-    body["cache_prompt"] = false.into();
-    let answer = server.ok(path, &body);
-    assert_eq!(usage(&answer).1, 0);
-    answer
 }
 
 fn repeated_prompts(server: &Server) {
@@ -71,28 +50,9 @@ fn repeated_prompts(server: &Server) {
 }
 
 fn conversations(server: &Server) {
-    let mut messages =
-        vec![json!({"role": "user", "content": "Tell me all that you know. ".repeat(10)})];
-    let ask = |messages: &[Value]| {
-        json!({
-            "messages": messages, "max_tokens": 16, "temperature": 0, "ignore_eos": true
-        })
-    };
-    let mut answer = cold(server, CHAT, &ask(&messages));
-    for turn in 0..3 {
-        let before = usage(&answer).0;
-        let message = answer["choices"][0]["message"].clone();
-        assert!(message["reasoning_content"].is_string(), "the template opens thinking: {message}");
-        messages.push(message);
-        messages.push(json!({"role": "user", "content": "And what else?"}));
-        answer = server.ok(CHAT, &ask(&messages));
-        // All but the start of the last answer, whose thinking the template drops.
-        let (prompt, cached) = usage(&answer);
-        assert!(cached < before && before - cached < 16, "turn {turn}: {cached} of {before}");
-        assert!(prompt > before);
-    }
-    let expected = cold(server, CHAT, &ask(&messages));
-    assert_eq!(answer["choices"], expected["choices"]);
+    let long = "Tell me all that you know. ".repeat(10);
+    let (body, answer) = conversation(&long, |body| server.ok(CHAT, body));
+    assert_eq!(answer["choices"], cold(server, CHAT, &body)["choices"]);
 }
 
 fn shared_instructions(server: &Server) {

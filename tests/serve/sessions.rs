@@ -8,14 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::client::Server;
-
-const CHAT: &str = "/v1/chat/completions";
-const TEXT: &str = "/v1/completions";
-const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/tiny-qwen35.gguf");
-/// Drops the thinking of earlier turns, as Qwen's do.
-const TEMPLATE: &str =
-    concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/chat/fixture-template.jinja");
+use crate::{
+    asking::{CHAT, MODEL, TEMPLATE, TEXT, cold, conversation, usage},
+    client::Server,
+};
 
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -33,22 +29,6 @@ fn files(folder: &Path) -> Vec<String> {
 fn start(folder: &Path, args: &[&str]) -> Server {
     let fixed = ["-m", MODEL, "--chat-template-file", TEMPLATE, "--session-dir"];
     Server::start(&[&fixed[..], &[folder.to_str().unwrap()], args].concat())
-}
-
-/// Tokens of the prompt, and how many of them were not processed.
-fn usage(answer: &Value) -> (usize, usize) {
-    let number = |value: &Value| value.as_u64().unwrap() as usize;
-    let usage = &answer["usage"];
-    (number(&usage["prompt_tokens"]), number(&usage["prompt_tokens_details"]["cached_tokens"]))
-}
-
-/// The answer of a server that knows nothing.
-fn cold(server: &Server, path: &str, body: &Value) -> Value {
-    let mut body = body.clone();
-    body["cache_prompt"] = false.into();
-    let answer = server.ok(path, &body);
-    assert_eq!(usage(&answer).1, 0);
-    answer
 }
 
 /// The same tokens, and probabilities but for rounding: prompts are cut otherwise.
@@ -76,10 +56,12 @@ fn about(n: u32, text: u32, question: u32) -> Value {
 }
 
 /// The second question processes only what is new, before and after a restart.
-fn a_long_text(start: &dyn Fn() -> Server, n: u32) {
-    let (mut server, other) = (start(), start());
+fn a_long_text(name: &str, args: &[&str], n: u32) {
+    let folder = folder(name);
+    let start = || Server::start(&[args, &["--session-dir", folder.to_str().unwrap()]].concat());
+    let (mut server, other) = (start(), Server::start(args));
     let first = server.ok(TEXT, &about(n, 1, 3));
-    assert_eq!(usage(&first), (n as usize + 40, 0));
+    assert_eq!(usage(&first), (u64::from(n) + 40, 0));
     for (question, restart) in [(7, false), (11, true), (13, false), (17, true)] {
         if restart {
             server.end();
@@ -95,61 +77,29 @@ fn a_long_text(start: &dyn Fn() -> Server, n: u32) {
 
 #[test]
 fn a_long_text_is_processed_once() {
-    let folder = folder("long-text");
-    let none = folder.join("none");
-    let turn = std::cell::Cell::new(0);
-    a_long_text(
-        &|| {
-            turn.set(turn.get() + 1);
-            // The second one is for comparison.
-            start(if turn.get() == 2 { &none } else { &folder }, &["-c", "8192"])
-        },
-        4000,
-    );
+    a_long_text("long-text", &["-m", MODEL, "-c", "8192"], 4000);
 }
 
 /// `cargo test --release --test serve -- --ignored a_text_of_32k`
 #[test]
 #[ignore = "minutes without --release"]
 fn a_text_of_32k_is_processed_once() {
-    let folder = folder("text-32k");
-    let none = folder.join("none");
-    let turn = std::cell::Cell::new(0);
-    a_long_text(
-        &|| {
-            turn.set(turn.get() + 1);
-            let folder = if turn.get() == 2 { &none } else { &folder };
-            Server::start(&["-c", "40960", "--session-dir", folder.to_str().unwrap()])
-        },
-        32_768,
-    );
+    a_long_text("text-32k", &["-c", "40960"], 32_768);
 }
 
 #[test]
 fn a_conversation_goes_on_after_a_restart() {
     let folder = folder("conversation");
-    let mut server = start(&folder, &[]);
     let other = Server::start(&["-m", MODEL, "--chat-template-file", TEMPLATE]);
-    let mut messages =
-        vec![json!({"role": "user", "content": "Tell me all that you know. ".repeat(100)})];
-    let ask = |messages: &[Value]| json!({"messages": messages, "max_tokens": 16, "temperature": 0, "ignore_eos": true});
-    let mut answer = server.ok(CHAT, &ask(&messages));
-    for turn in 0..3 {
-        server.end();
-        server = start(&folder, &[]);
-        let before = usage(&answer).0;
-        let message = answer["choices"][0]["message"].clone();
-        assert!(message["reasoning_content"].is_string(), "the template opens thinking: {message}");
-        messages.push(message);
-        messages.push(json!({"role": "user", "content": "And what else?"}));
-        answer = server.ok(CHAT, &ask(&messages));
-        // All but the start of the last answer, whose thinking the template drops.
-        let (_, cached) = usage(&answer);
-        assert!(cached < before && before - cached < 16, "turn {turn}: {cached} of {before}");
-        same(&answer, &cold(&other, CHAT, &ask(&messages)));
-    }
+    let mut server = None::<Server>;
+    conversation(&"Tell me all that you know. ".repeat(100), |body| {
+        server.take().into_iter().for_each(Server::end);
+        let answer = server.insert(start(&folder, &[])).ok(CHAT, body);
+        same(&answer, &cold(&other, CHAT, body));
+        answer
+    });
     // One conversation, one file.
-    server.end();
+    server.into_iter().for_each(Server::end);
     assert_eq!(files(&folder).len(), 1);
 }
 

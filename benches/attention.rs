@@ -1,7 +1,7 @@
 //! Speed of attention at the heads of Qwen3.5-35B-A3B (16 query and 2 key-value heads of 256, f16
 //! cache): cache bytes a second of a decode step, tokens and operations a second of prefill.
 //!
-//!     LP_NUM_THREADS=$(nproc) cargo bench --bench attention
+//!     LP_NUM_THREADS=$(nproc) LP_NATIVE_VECTOR_WIDTH=256 cargo bench --bench attention
 //!
 //! (Cargo turns the threads of software Vulkan off for the sake of tests.)
 

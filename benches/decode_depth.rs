@@ -1,9 +1,9 @@
 //! Decode rate by depth, after a synthetic history, of the demo model and of the files named:
 //!
-//!     LP_NUM_THREADS=$(nproc) cargo bench --bench decode_depth -- synthetic-q4_k.gguf
+//!     LP_NUM_THREADS=$(nproc) LP_NATIVE_VECTOR_WIDTH=256 cargo bench --bench decode_depth -- synthetic-q4_k.gguf
 //!
-//! (Cargo turns the threads of software Vulkan off for the sake of tests.) With `--kv-host` keys and
-//! values are in host memory: `-- --kv-host --depths 2048,32768,262144,1048576,3145728`. Each round decodes at
+//! (Cargo turns threads off and vectors to 128 bits for the sake of tests on software Vulkan.) With
+//! `--kv-host` keys and values are in host memory: `-- --kv-host --depths 2048,32768,262144,1048576,3145728`. Each round decodes at
 //! every depth in turn, so that what disturbs a while of the run disturbs all depths; ratios are of
 //! the same round.
 

@@ -1,9 +1,9 @@
 //! Speed of the gated delta rule at the heads of Qwen3.5-35B-A3B (16 key and 32 value heads of
 //! 128): state bytes a second of a decode step, tokens a second of prefill by either form.
 //!
-//!     LP_NUM_THREADS=$(nproc) cargo bench --bench gated_delta
+//!     LP_NUM_THREADS=$(nproc) LP_NATIVE_VECTOR_WIDTH=256 cargo bench --bench gated_delta
 //!
-//! (Cargo turns the threads of software Vulkan off for the sake of tests.)
+//! (Cargo turns threads off and vectors to 128 bits for the sake of tests on software Vulkan.)
 
 mod timing;
 

@@ -2,9 +2,11 @@
 //! second for many.
 //!
 //! ```text
-//! cargo bench --bench products                    # software Vulkan: LP_NUM_THREADS=2 before it
+//! cargo bench --bench products
 //! cargo bench --bench products -- mat_vec.*Q4_K
 //! ```
+//!
+//! On software Vulkan with `LP_NUM_THREADS=2 LP_NATIVE_VECTOR_WIDTH=256` before it.
 
 use divan::{
     Bencher,

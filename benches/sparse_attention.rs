@@ -2,7 +2,7 @@
 //! Qwen3.8-Flash-Next (24 query and 2 kv heads of 256, indexer of 4 heads of 128, blocks of 4,
 //! budget 2048): decode of one token, and a prefill chunk. Only the scan of pooled keys may grow.
 //!
-//!     LP_NUM_THREADS=$(nproc) cargo bench --bench sparse_attention
+//!     LP_NUM_THREADS=$(nproc) LP_NATIVE_VECTOR_WIDTH=256 cargo bench --bench sparse_attention
 //!
 //! (Cargo turns the threads of software Vulkan off for the sake of tests.)
 

@@ -41,7 +41,7 @@ fn long_prompt(model: &str) -> Vec<u32> {
 #[test]
 fn chunk_sizes_give_the_same_logits_at_every_position() {
     for model in MODELS {
-        let ids = long_prompt(model);
+        let ids = &long_prompt(model)[..260];
         let every: Vec<usize> = (0..ids.len()).collect();
         let mut engine = open(model, 512);
         let mut seq = engine.new_sequence().unwrap();
@@ -53,7 +53,7 @@ fn chunk_sizes_give_the_same_logits_at_every_position() {
                 rows.push(logits);
                 Ok(())
             };
-            engine.logits_of(&mut seq, &ids, chunk, &every, &mut sink).unwrap();
+            engine.logits_of(&mut seq, ids, chunk, &every, &mut sink).unwrap();
             all.push(rows);
         }
         for (chunk, rows) in CHUNKS.iter().zip(&all).skip(1) {
@@ -68,23 +68,27 @@ fn chunk_sizes_give_the_same_logits_at_every_position() {
 fn sequences_are_whole_however_they_came_about() {
     for model in MODELS {
         let (ids, mut engine) = (long_prompt(model), open(model, 64));
-        every_length_from_1_to_130(model, &mut engine, &ids[..130]);
+        lengths_to_over_two_chunks(model, &mut engine, &ids[..130]);
         a_restored_state_continues_identically(model, &mut engine, &ids);
         sequences_side_by_side_do_not_touch_each_other(model, &mut engine, &ids);
         a_cleared_sequence_is_as_good_as_new(model, &mut engine, &ids);
     }
 }
 
-/// For every length: one pass, all but the last token and a decode step, and token by token.
-fn every_length_from_1_to_130(model: &str, engine: &mut Engine, ids: &[u32]) {
+/// For every length to a bit over one chunk of kernels, and those about two: one pass, all but the last
+/// token and a decode step, and token by token.
+fn lengths_to_over_two_chunks(model: &str, engine: &mut Engine, ids: &[u32]) {
     let [mut stepwise, mut whole] = [(); 2].map(|()| engine.new_sequence().unwrap());
     let mut split = None::<Vec<f32>>;
     for n in 1..=ids.len() {
         let at = format!("{model} length {n}");
         engine.decode(&mut stepwise, ids[n - 1]).unwrap();
         let reference = engine.logits(&stepwise).unwrap();
-        if let Some(split) = split {
+        if let Some(split) = split.take() {
             assert_same(&split, &reference, &at);
+        }
+        if (67..127).contains(&n) {
+            continue;
         }
         engine.clear(&mut whole);
         prefill(engine, &mut whole, &ids[..n]);

@@ -98,12 +98,7 @@ fn fixtures_with_f32_cache(device: &DeviceOptions, steps: usize) {
 
 #[test]
 fn models_with_f32_cache() {
-    fixtures_with_f32_cache(&as_it_is(), ALL);
-}
-
-#[test]
-fn models_with_poisoned_buffers() {
-    fixtures_with_f32_cache(&poisoned(), SOME);
+    fixtures_with_f32_cache(&poisoned(), ALL);
 }
 
 #[test]

@@ -7,8 +7,8 @@ use common::expected::{Expected, fixtures};
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// Subgroups of 4 and 16, where llvmpipe's own are of 8.
-const VECTOR_BITS: [(&str, u64); 2] = [("128", 4), ("512", 16)];
+/// Subgroups of 8 and 16, where those of other tests are of 4 (`.cargo/config.toml`).
+const VECTOR_BITS: [(&str, u64); 2] = [("256", 8), ("512", 16)];
 
 /// What `engine` answers as JSON, with vectors of so many bits.
 fn engine(vector_bits: &str, args: &[&str]) -> Value {

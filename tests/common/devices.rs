@@ -39,14 +39,15 @@ pub(crate) fn webgpu_defaults() -> DeviceOptions {
 }
 
 /// Bindings of less than any embedding or expert tensor of the fixtures, and so few workgroups a
-/// dimension that every kernel with a workgroup a row folds its grid.
+/// dimension that every kernel with a workgroup a row folds its grid. The kernels are those of
+/// [`poisoned`].
 pub(crate) fn small_bindings_and_grids() -> DeviceOptions {
     let restrict = Restrictions {
         max_binding: Some(72 << 10),
         max_workgroups: Some(120),
         ..as_it_is().restrict
     };
-    DeviceOptions { restrict, checked_shaders: true, ..poisoned() }
+    DeviceOptions { restrict, ..poisoned() }
 }
 
 /// The model at `path` with caches of type `kv`.

@@ -28,7 +28,7 @@ struct Params {
 #if gate
 @group(0) @binding(3) var<storage, read> gate: array<f32>;         // the same, strided
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 @compute @workgroup_size(WG)
 fn main(

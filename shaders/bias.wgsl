@@ -9,7 +9,7 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> b: array<f32>;          // [width]
 @group(0) @binding(1) var<storage, read_write> y: array<f32>;    // [token][width]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 @compute @workgroup_size(256)
 fn main(

@@ -26,7 +26,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> w: array<f32>;              // [channels][taps]
 @group(0) @binding(2) var<storage, read_write> tail: array<f32>;     // [HISTORY][channels]
 @group(0) @binding(3) var<storage, read_write> u: array<f32>;        // [step's n][channels]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 // Row `t` of the tail followed by x.
 fn input(t: u32, channel: u32) -> f32 {

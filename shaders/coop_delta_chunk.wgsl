@@ -27,7 +27,7 @@ const STEPS: u32 = 4u * SLICE / EDGE;           // blocks of a slice along k
 @group(0) @binding(3) var<storage, read> ssm_a: array<f32>;                // [V]
 @group(0) @binding(4) var<storage, read_write> parts: array<vec4<f16>>;    // [V][chunk][PART]
 @group(0) @binding(5) var<storage, read_write> scales: array<f32>;         // [V][chunk] e^G_last
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 // Squares and gates; then decays to the chunk's end; then products, A and T.
 var<workgroup> tile: array<vec4<f32>, 640>;

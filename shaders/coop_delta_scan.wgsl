@@ -28,7 +28,7 @@ const HALVES: u32 = D / CHUNK;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;               // [V][chunk]
 @group(0) @binding(3) var<storage, read_write> state: array<f32>;          // [V][D][D]
 @group(0) @binding(4) var<storage, read_write> o: array<vec4<f32>>;        // [n][V D]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 // What parts are multiplied with, [row][COLUMNS]: blocks in the order of rows, each column by column.
 var<workgroup> tile: array<vec4<f16>, D * COLUMNS / 4u>;

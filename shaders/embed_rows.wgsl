@@ -16,7 +16,7 @@ struct Params {
 @group(0) @binding(0) var<storage, read> w: array<Unit>;   // [part.rows][width], blocks
 @group(0) @binding(1) var<storage, read> ids: array<u32>;       // [n]
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [n][copies][width]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 const WG: u32 = 64u;
 const RUNS: u32 = BLOCK / 16u;

@@ -17,7 +17,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> gates: array<f32>;        // [token]
 @group(0) @binding(4) var<storage, read> shared_out: array<f32>;   // [token][width]
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 const WG: u32 = 64u;
 

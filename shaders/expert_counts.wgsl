@@ -11,7 +11,7 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> ids: array<u32>;            // [token][slot] experts
 @group(0) @binding(1) var<storage, read_write> counts: array<u32>;   // [n_expert]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 const WG: u32 = 64u;
 var<workgroup> found: array<u32, WG>;

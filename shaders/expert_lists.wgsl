@@ -16,7 +16,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> counts: array<u32>;             // [n_expert]
 @group(0) @binding(2) var<storage, read_write> pairs: array<u32>;        // [n], from p.first
 @group(0) @binding(3) var<storage, read_write> tiles: array<vec4<u32>>;  // [1 + tiles]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 const WG: u32 = 64u;
 var<workgroup> before: array<vec2<u32>, WG>;  // pairs and tiles of lower experts

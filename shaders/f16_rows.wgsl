@@ -20,7 +20,7 @@ struct Params {
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;      // [n][n_in / 4]
 #endif
 @group(0) @binding(1) var<storage, read_write> y: array<vec2<u32>>;  // [n][values / 4 + 2]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 @compute @workgroup_size(WG)
 fn main(

@@ -24,7 +24,7 @@ const STRIDE: u32 = SLICE + 1u;       // odd, so that neighbouring rows lie in d
 @group(0) @binding(3) var<storage, read> ssm_a: array<f32>;                // [V]
 @group(0) @binding(4) var<storage, read_write> parts: array<vec4<f32>>;    // [V][chunk][column][C]
 @group(0) @binding(5) var<storage, read_write> scales: array<f32>;         // [V][chunk][C + 1]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 // Slices of k and q (64 rows of STRIDE quads each), then A; both take 640 quads.
 var<workgroup> tile: array<vec4<f32>, 640>;

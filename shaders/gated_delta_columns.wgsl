@@ -20,7 +20,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> ssm_a: array<f32>;            // [V]
 @group(0) @binding(4) var<storage, read_write> state: array<f32>;      // [V][d_k][d_v]
 @group(0) @binding(5) var<storage, read_write> o: array<f32>;          // [step's n][V d_v]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 @compute @workgroup_size(WG)
 fn main(

@@ -18,7 +18,7 @@ const WG: u32 = ROWS * COLUMNS;
 @group(0) @binding(2) var<storage, read> scales: array<f32>;               // [V][chunk][C + 1]
 @group(0) @binding(3) var<storage, read_write> state: array<vec4<f32>>;    // [V][d_k][d_v]
 @group(0) @binding(4) var<storage, read_write> o: array<vec4<f32>>;        // [n][V d_v]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 var<workgroup> s: array<vec4<f32>, 512>;            // [d_k][COLUMNS]
 var<workgroup> news: array<vec4<f32>, CHUNK * COLUMNS>;    // N, [token][COLUMNS]

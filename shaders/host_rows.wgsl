@@ -17,7 +17,7 @@ struct Params {
 @group(0) @binding(0) var<storage, read> positions: array<u32>;     // [step's n]
 @group(0) @binding(1) var<storage, read> blocks: array<u32>;        // [step's n][most] ascending
 @group(0) @binding(2) var<storage, read_write> counts: array<u32>;  // [counter][2], low word first
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 #import shared/selected
 

@@ -36,7 +36,7 @@ struct Params {
 #if whole
 @group(0) @binding(7) var<storage, read_write> whole: array<u32>;   // n as whole numbers
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 @compute @workgroup_size(WG)
 fn main(

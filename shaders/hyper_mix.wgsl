@@ -21,7 +21,7 @@ struct Params {
 #if whole
 @group(0) @binding(4) var<storage, read_write> whole: array<u32>;  // m as whole numbers
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 const WG: u32 = 64u;
 

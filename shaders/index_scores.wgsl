@@ -32,7 +32,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> pooled: array<vec4<u32>>;      // shared/pooled
 @group(0) @binding(2) var<storage, read> positions: array<u32>;         // [step's n]
 @group(0) @binding(3) var<storage, read_write> scores: array<u32>;      // [n][stride]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 #import shared/pooled
 

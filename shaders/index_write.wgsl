@@ -28,7 +28,7 @@ struct Params {
 @group(0) @binding(3) var<storage, read> positions: array<u32>;          // [step's n]
 @group(0) @binding(4) var<storage, read_write> raw: array<vec4<u32>>;    // [token][D]
 @group(0) @binding(5) var<storage, read_write> pooled: array<vec4<u32>>; // shared/pooled
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 var<workgroup> x: array<f32, D>;  // the block's mean
 

@@ -17,7 +17,7 @@ struct Params {
 @group(0) @binding(0) var<storage, read> positions: array<u32>;     // [n]
 @group(0) @binding(1) var<storage, read> blocks: array<u32>;        // [n][most] ascending
 @group(0) @binding(2) var<storage, read_write> pages: array<u32>;   // [groups]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 #import shared/selected
 

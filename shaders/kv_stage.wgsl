@@ -25,7 +25,7 @@ struct Params {
 #if sparse
 @group(0) @binding(5) var<storage, read> marks: array<u32>;                // a bit a page
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 fn is_read(first: u32) -> bool {
 #if sparse

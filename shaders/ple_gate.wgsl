@@ -25,7 +25,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read> conv_norm: array<f32>;        // [streams][width]
 @group(0) @binding(5) var<storage, read_write> x: array<f32>;          // [n][streams][width]
 @group(0) @binding(6) var<storage, read_write> normed: array<f32>;     // [n][streams][width]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 @compute @workgroup_size(WG)
 fn main(

@@ -26,7 +26,7 @@ struct Params {
 #if norm
 @group(0) @binding(3) var<storage, read> gamma: array<f32>;        // [head_dim]
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 #import shared/rotate
 

@@ -10,7 +10,7 @@ struct Params {
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>;        // [n][width / 4]
 @group(0) @binding(1) var<storage, read_write> whole: array<u32>;      // [n][width / 32][20]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 const WG: u32 = 64u;
 

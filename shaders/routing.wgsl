@@ -27,7 +27,7 @@ struct Params {
 #if shared
 @group(0) @binding(3) var<storage, read_write> gates: array<f32>;       // [n]
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 var<workgroup> keys: array<vec4<u32>, QUADS>;
 var<workgroup> chosen: array<f32, SLOTS>;    // logit of each slot

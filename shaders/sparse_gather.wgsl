@@ -34,7 +34,7 @@ alias Cell = vec4<u32>;
 @group(0) @binding(4) var<storage, read_write> k_out: array<Cell>;        // [entry]
 @group(0) @binding(5) var<storage, read_write> v_out: array<Cell>;        // [entry]
 @group(0) @binding(6) var<storage, read_write> last: array<u32>;          // [step's n] the last entry
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 #import shared/selected
 

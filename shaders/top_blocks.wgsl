@@ -30,7 +30,7 @@ struct Params {
 #if blocks
 @group(0) @binding(4) var<storage, read> blocks: array<u32>;              // [n][in_stride]
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 var<workgroup> bins: array<atomic<u32>, WG>;
 var<workgroup> sums: array<vec2<u32>, WG>;

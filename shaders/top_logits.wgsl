@@ -26,7 +26,7 @@ struct Params {
 #if stage=scan|collect
 @group(0) @binding(1) var<storage, read> logits: array<u32>;   // [width] f32 bits
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 const WG: u32 = 256u;
 const GROUPS: u32 = 32u;

@@ -1,7 +1,7 @@
 //! The compiler: Mesa's RADV on its "null device", which compiles for a GPU that is not there.
 
 use ash::vk;
-use engine::shader::Shader;
+use engine::shader::{self, Shader};
 use naga::back::spv;
 use std::{ffi::CStr, path::PathBuf};
 
@@ -9,8 +9,6 @@ use std::{ffi::CStr, path::PathBuf};
 pub(crate) struct Compiler {
     device: ash::Device,
     info: ash::khr::pipeline_executable_properties::Device,
-    /// Group 1 of every kernel: its parameters.
-    params: vk::DescriptorSetLayout,
     /// Keeps the loader's code in memory.
     _entry: ash::Entry,
     /// Device and driver.
@@ -97,9 +95,7 @@ impl Compiler {
             let device =
                 instance.create_device(gpu, &create, None).map_err(|e| vulkan("no device", e))?;
             let info = ash::khr::pipeline_executable_properties::Device::new(&instance, &device);
-            let params = set_layout(&device, &[0], vk::DescriptorType::UNIFORM_BUFFER_DYNAMIC)
-                .map_err(|e| vulkan("no layout", e))?;
-            Ok(Self { device, info, params, _entry: entry, name })
+            Ok(Self { device, info, _entry: entry, name })
         }
     }
 
@@ -116,13 +112,12 @@ impl Compiler {
     }
 
     /// # Safety
-    /// `spirv` is valid and uses `bindings` storage buffers in set 0 and the uniform of set 1.
+    /// `spirv` is valid and uses `bindings` storage buffers and the parameters.
     unsafe fn pipeline(&self, spirv: &[u32], bindings: &[u32]) -> ash::prelude::VkResult<Compiled> {
         // SAFETY: by the contract of this function; what is created is destroyed after its use.
         unsafe {
             let Self { device, info, .. } = self;
-            let buffers = set_layout(device, bindings, vk::DescriptorType::STORAGE_BUFFER)?;
-            let sets = [buffers, self.params];
+            let sets = [set_layout(device, bindings)?];
             let layout = vk::PipelineLayoutCreateInfo::default().set_layouts(&sets);
             let layout = device.create_pipeline_layout(&layout, None)?;
             let module = vk::ShaderModuleCreateInfo::default().code(spirv);
@@ -158,7 +153,7 @@ impl Compiler {
             device.destroy_pipeline(pipeline, None);
             device.destroy_shader_module(module, None);
             device.destroy_pipeline_layout(layout, None);
-            device.destroy_descriptor_set_layout(buffers, None);
+            device.destroy_descriptor_set_layout(sets[0], None);
             Ok(Compiled { lanes, statistics, code })
         }
     }
@@ -215,21 +210,24 @@ unsafe fn find(
     Err(format!("RADV has no null device {target}, as of Mesa 25 (26 dropped it): {others:?}"))
 }
 
+/// Storage buffers, and the parameters.
+///
 /// # Safety
 /// `device` is alive.
 unsafe fn set_layout(
     device: &ash::Device,
-    bindings: &[u32],
-    ty: vk::DescriptorType,
+    buffers: &[u32],
 ) -> ash::prelude::VkResult<vk::DescriptorSetLayout> {
-    let bindings: Vec<_> = (bindings.iter())
-        .map(|binding| {
-            vk::DescriptorSetLayoutBinding::default()
-                .binding(*binding)
-                .descriptor_type(ty)
-                .descriptor_count(1)
-                .stage_flags(vk::ShaderStageFlags::COMPUTE)
-        })
+    let binding = |binding, ty| {
+        vk::DescriptorSetLayoutBinding::default()
+            .binding(binding)
+            .descriptor_type(ty)
+            .descriptor_count(1)
+            .stage_flags(vk::ShaderStageFlags::COMPUTE)
+    };
+    let bindings: Vec<_> = (buffers.iter())
+        .map(|buffer| binding(*buffer, vk::DescriptorType::STORAGE_BUFFER))
+        .chain([binding(shader::PARAMS, vk::DescriptorType::UNIFORM_BUFFER)])
         .collect();
     let create = vk::DescriptorSetLayoutCreateInfo::default().bindings(&bindings);
     // SAFETY: by the contract of this function.

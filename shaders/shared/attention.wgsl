@@ -52,7 +52,7 @@ struct Params {
 #if sparse
 @group(0) @binding(6) var<storage, read> blocks: array<u32>;        // [step's n][most] ascending
 #endif
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;
 
 #if sparse
 #import shared/selected

@@ -38,4 +38,4 @@ struct Params {
 #endif
 #endif
 @group(0) @binding(2) var<storage, read_write> y: array<f32>;   // [n][n_out], gated: [n][n_out / 2]
-@group(1) @binding(0) var<uniform> p: Params;
+@group(0) @binding(8) var<uniform> p: Params;

@@ -60,7 +60,6 @@ pub(super) struct Inner {
     failure: Arc<Mutex<Option<String>>>,
     pub(super) kernels: Mutex<Kernels>,
     pub(super) pipeline_cache: PipelineCache,
-    pub(super) param_layout: wgpu::BindGroupLayout,
     pipelines: AtomicU64,
     buffers: AtomicU64,
     bind_groups: AtomicU64,
@@ -120,19 +119,6 @@ impl Gpu {
                 note(&slot, format!("device lost: {text}"));
             }
         });
-        let param_layout = device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: Some("params"),
-            entries: &[wgpu::BindGroupLayoutEntry {
-                binding: 0,
-                visibility: wgpu::ShaderStages::COMPUTE,
-                ty: wgpu::BindingType::Buffer {
-                    ty: wgpu::BufferBindingType::Uniform,
-                    has_dynamic_offset: true,
-                    min_binding_size: None,
-                },
-                count: None,
-            }],
-        });
         Ok(Self(Arc::new(Inner {
             device,
             queue,
@@ -145,7 +131,6 @@ impl Gpu {
             failure,
             kernels: Mutex::default(),
             pipeline_cache,
-            param_layout,
             pipelines: AtomicU64::new(0),
             buffers: AtomicU64::new(0),
             bind_groups: AtomicU64::new(0),

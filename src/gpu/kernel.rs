@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    shader::{self, Access, Variant},
+    shader::{self, Access, PARAMS, Variant},
 };
 use std::{
     collections::HashMap,
@@ -23,7 +23,7 @@ use std::{
 pub(super) struct Kernel {
     pub(super) pipeline: wgpu::ComputePipeline,
     pub(super) layout: wgpu::BindGroupLayout,
-    /// Numbers of the bindings in group 0, rising.
+    /// Numbers of its storage buffers' bindings, rising.
     pub(super) bindings: Vec<u32>,
     /// Which one of the device it is.
     pub(super) number: usize,
@@ -97,19 +97,17 @@ impl Gpu {
             )));
         }
         let inner = self.inner();
-        let entries: Vec<_> = shader
-            .bindings
-            .iter()
-            .map(|(binding, access)| wgpu::BindGroupLayoutEntry {
-                binding: *binding,
-                visibility: wgpu::ShaderStages::COMPUTE,
-                ty: wgpu::BindingType::Buffer {
-                    ty: wgpu::BufferBindingType::Storage { read_only: *access == Access::Read },
-                    has_dynamic_offset: false,
-                    min_binding_size: None,
-                },
-                count: None,
-            })
+        let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+            count: None,
+        };
+        let storage =
+            |access| wgpu::BufferBindingType::Storage { read_only: access == Access::Read };
+        let entries: Vec<_> = (shader.bindings.iter())
+            .map(|(binding, access)| entry(*binding, storage(*access)))
+            .chain([entry(PARAMS, wgpu::BufferBindingType::Uniform)])
             .collect();
         if u64::from(shader.param_bytes) > PARAM_SLOT {
             return Err(Error::Shader(format!("{variant}: parameters exceed {PARAM_SLOT} bytes")));
@@ -122,7 +120,7 @@ impl Gpu {
         let pipeline_layout =
             inner.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
                 label: Some(&name),
-                bind_group_layouts: &[Some(&layout), Some(&inner.param_layout)],
+                bind_group_layouts: &[Some(&layout)],
                 immediate_size: 0,
             });
         let descriptor = wgpu::ShaderModuleDescriptor {
@@ -152,7 +150,7 @@ impl Gpu {
         });
         self.check()?;
         let number = inner.count_pipeline();
-        let bindings = entries.iter().map(|entry| entry.binding).collect();
+        let bindings = shader.bindings.iter().map(|(binding, _)| *binding).collect();
         Ok(Kernel { pipeline, layout, bindings, number, name })
     }
 }

@@ -132,7 +132,7 @@ impl Gpu {
         };
         in_portions(&recording.commands, pace, load, |part| {
             let start = Instant::now();
-            self.submit_part(recording, part)?;
+            self.submit_part(part)?;
             self.finish()?;
             Ok(start.elapsed())
         })

@@ -7,7 +7,10 @@ use super::{
     device::PARAM_SLOT,
     kernel::{Kernel, Kernels},
 };
-use crate::{Error, Result, shader::Variant};
+use crate::{
+    Error, Result,
+    shader::{PARAMS, Variant},
+};
 use std::sync::{Arc, Mutex};
 
 /// One binding of a dispatch: a buffer or a part of it.
@@ -68,7 +71,6 @@ pub(super) struct Dispatch {
     pub(super) op: &'static str,
     pub(super) kernel: Arc<Kernel>,
     pub(super) bind_group: wgpu::BindGroup,
-    pub(super) params: u32,
     pub(super) grid: [u32; 3],
     /// What each workgroup goes through: tokens of history, or 1.
     pub(super) units: u32,
@@ -80,9 +82,8 @@ pub(super) struct Dispatch {
 #[derive(Debug)]
 pub struct Recording {
     pub(super) commands: Vec<Command>,
-    pub(super) params: wgpu::BindGroup,
-    /// Owns the memory behind `params`.
-    _arena: Buf,
+    /// The dispatches' parameters, which their bind groups point into.
+    _params: Buf,
     /// The commands as encoded for the next submission.
     pub(super) ahead: Mutex<Option<wgpu::CommandBuffer>>,
 }
@@ -124,7 +125,8 @@ struct Unbound {
     variant: Variant,
     /// Buffer, offset and bytes of each.
     bindings: Vec<(Buf, u64, u64)>,
-    params: u32,
+    /// Where its parameters are in those of the recording.
+    params: u64,
     grid: [u32; 3],
     units: u32,
 }
@@ -140,8 +142,8 @@ impl Recorder {
         &self.gpu
     }
 
-    /// Adds a dispatch of `variant`. `bindings` fill group 0 in order; `params` is the kernel's
-    /// uniform `p` (same layout, at most 256 bytes); `op` names it in profiles.
+    /// Adds a dispatch of `variant`. `bindings` are its storage buffers in order; `params` is the
+    /// kernel's uniform `p` (same layout, at most 256 bytes); `op` names it in profiles.
     ///
     /// # Errors
     /// Too many workgroups.
@@ -164,7 +166,7 @@ impl Recorder {
             op,
             variant: variant.clone(),
             bindings: bindings.iter().map(|b| (b.buf.clone(), b.offset, b.size)).collect(),
-            params: offset as u32,
+            params: offset as u64,
             grid: dims,
             units: match grid {
                 Grid::Long(_, tokens) => tokens,
@@ -195,38 +197,24 @@ impl Recorder {
             Wanted::Copy(_) => None,
         });
         let kernels = self.gpu.kernels(variants)?;
+        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
+        let size = self.params.len() as u64;
+        let params = self.gpu.create("params", size, usage, MemoryKind::Staging)?;
+        self.gpu.upload(&params, 0, &self.params)?;
         let bind = |wanted| match wanted {
-            Wanted::Dispatch(unbound) => unbound.bind(&self.gpu, &kernels),
+            Wanted::Dispatch(unbound) => unbound.bind(&self.gpu, &kernels, &params),
             Wanted::Copy(copy) => Ok(copy),
         };
         let commands = self.wanted.into_iter().map(bind).collect::<Result<_>>()?;
         drop(kernels);
-        let inner = self.gpu.inner();
-        let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
-        let size = self.params.len() as u64;
-        let arena = self.gpu.create("params", size, usage, MemoryKind::Staging)?;
-        self.gpu.upload(&arena, 0, &self.params)?;
-        let params = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
-            label: Some("params"),
-            layout: &inner.param_layout,
-            entries: &[wgpu::BindGroupEntry {
-                binding: 0,
-                resource: wgpu::BindingResource::Buffer(wgpu::BufferBinding {
-                    buffer: arena.raw()?,
-                    offset: 0,
-                    size: std::num::NonZeroU64::new(PARAM_SLOT),
-                }),
-            }],
-        });
-        inner.count_bind_group();
         self.gpu.check()?;
-        Ok(Recording { commands, params, _arena: arena, ahead: Mutex::default() })
+        Ok(Recording { commands, _params: params, ahead: Mutex::default() })
     }
 }
 
 impl Unbound {
-    fn bind(self, gpu: &Gpu, kernels: &Kernels) -> Result<Command> {
-        let Self { op, variant, bindings, params, grid, units } = self;
+    fn bind(self, gpu: &Gpu, kernels: &Kernels, params: &Buf) -> Result<Command> {
+        let Self { op, variant, bindings, params: offset, grid, units } = self;
         let kernel = kernels[&variant].clone();
         if kernel.bindings.len() != bindings.len() {
             return Err(Error::Shader(format!(
@@ -235,13 +223,12 @@ impl Unbound {
                 bindings.len()
             )));
         }
-        let mut entries = Vec::with_capacity(bindings.len());
-        for (&binding, (buf, offset, size)) in kernel.bindings.iter().zip(&bindings) {
-            let (buffer, size) = (buf.raw()?, std::num::NonZeroU64::new(*size));
-            let range = wgpu::BufferBinding { buffer, offset: *offset, size };
-            let resource = wgpu::BindingResource::Buffer(range);
-            entries.push(wgpu::BindGroupEntry { binding, resource });
-        }
+        let params = (PARAMS, (params, offset, PARAM_SLOT));
+        let ranges = bindings.iter().map(|(buf, offset, size)| (buf, *offset, *size));
+        let entries = (kernel.bindings.iter().copied().zip(ranges))
+            .chain([params])
+            .map(entry)
+            .collect::<Result<Vec<_>>>()?;
         let inner = gpu.inner();
         let bind_group = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(op),
@@ -250,8 +237,17 @@ impl Unbound {
         });
         inner.count_bind_group();
         let bound = bindings.iter().map(|(buf, _, size)| (buf.kind(), *size)).collect();
-        Ok(Command::Dispatch(Dispatch { op, kernel, bind_group, params, grid, units, bound }))
+        Ok(Command::Dispatch(Dispatch { op, kernel, bind_group, grid, units, bound }))
     }
+}
+
+/// A binding's number, and what it is bound to: buffer, offset and bytes.
+fn entry<'a>(
+    (binding, (buf, offset, size)): (u32, (&'a Buf, u64, u64)),
+) -> Result<wgpu::BindGroupEntry<'a>> {
+    let (buffer, size) = (buf.raw()?, std::num::NonZeroU64::new(size));
+    let range = wgpu::BufferBinding { buffer, offset, size };
+    Ok(wgpu::BindGroupEntry { binding, resource: wgpu::BindingResource::Buffer(range) })
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ impl Gpu {
                     before = Some(next);
                     next += 1;
                 }
-                dispatch(&mut pass, recording, d);
+                dispatch(&mut pass, d);
                 before = before.filter(|_| is_timed).map(|before| {
                     clock.mark(&mut pass, next);
                     laps.push((d.op, [before, next]));

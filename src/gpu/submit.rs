@@ -21,28 +21,28 @@ impl Gpu {
     /// [`Error::Device`] when the device has failed.
     pub fn submit(&self, recording: &Recording) -> Result<()> {
         let ahead = lock(&recording.ahead).take();
-        let commands = ahead.unwrap_or_else(|| self.encode(recording, &recording.commands));
+        let commands = ahead.unwrap_or_else(|| self.encode(&recording.commands));
         self.inner().queue.submit([commands]);
         self.check()
     }
 
     /// Encodes a recording for the next time that it is submitted, while the device works.
     pub fn encode_ahead(&self, recording: &Recording) {
-        let commands = self.encode(recording, &recording.commands);
+        let commands = self.encode(&recording.commands);
         *lock(&recording.ahead) = Some(commands);
     }
 
     /// Submits some commands of a recording.
-    pub(super) fn submit_part(&self, recording: &Recording, part: &[Command]) -> Result<()> {
-        let commands = self.encode(recording, part);
+    pub(super) fn submit_part(&self, part: &[Command]) -> Result<()> {
+        let commands = self.encode(part);
         self.inner().queue.submit([commands]);
         self.check()
     }
 
-    fn encode(&self, recording: &Recording, part: &[Command]) -> wgpu::CommandBuffer {
+    fn encode(&self, commands: &[Command]) -> wgpu::CommandBuffer {
         let start = Instant::now();
         let mut encoder = self.inner().device.create_command_encoder(&Default::default());
-        encode(&mut encoder, recording, part);
+        encode(&mut encoder, commands);
         let commands = encoder.finish();
         self.inner().count_encoding(start.elapsed());
         commands
@@ -163,15 +163,15 @@ fn mapped(
     visited
 }
 
-fn encode(encoder: &mut wgpu::CommandEncoder, recording: &Recording, part: &[Command]) {
-    for run in runs(part) {
+fn encode(encoder: &mut wgpu::CommandEncoder, commands: &[Command]) {
+    for run in runs(commands) {
         if copy_run(encoder, run) {
             continue;
         }
         let mut pass = encoder.begin_compute_pass(&Default::default());
         for command in run {
             if let Command::Dispatch(d) = command {
-                dispatch(&mut pass, recording, d);
+                dispatch(&mut pass, d);
             }
         }
     }
@@ -192,10 +192,9 @@ pub(super) fn runs(commands: &[Command]) -> impl Iterator<Item = &[Command]> {
     commands.chunk_by(move |a, b| is_dispatch(a) && is_dispatch(b))
 }
 
-pub(super) fn dispatch(pass: &mut wgpu::ComputePass<'_>, recording: &Recording, d: &Dispatch) {
+pub(super) fn dispatch(pass: &mut wgpu::ComputePass<'_>, d: &Dispatch) {
     pass.set_pipeline(&d.kernel.pipeline);
     pass.set_bind_group(0, &d.bind_group, &[]);
-    pass.set_bind_group(1, &recording.params, &[d.params]);
     let [x, y, z] = d.grid;
     pass.dispatch_workgroups(x, y, z);
 }

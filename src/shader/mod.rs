@@ -1,14 +1,14 @@
 //! WGSL sources (`shaders/`, one entry point a file), the preprocessor that makes variants of
 //! them, the list of variants, and what naga says about each.
 //!
-//! Conventions of every kernel: storage buffers are group 0, in the order in which ops bind them;
-//! the parameters are `@group(1) @binding(0) var<uniform> p: Params`, at most 256 bytes.
+//! Conventions of every kernel: everything is group 0. Storage buffers come first, in the order in
+//! which ops bind them; the parameters are `@binding(8) var<uniform> p: Params`, at most 256 bytes.
 
 mod preprocess;
 mod reflect;
 mod variant;
 
-pub use reflect::{Access, Needs, Shader};
+pub use reflect::{Access, Needs, PARAMS, Shader};
 pub use variant::{Value, Variant, listed};
 
 use crate::Result;

@@ -7,6 +7,9 @@ use naga::{
     valid::{Capabilities, ValidationFlags, Validator},
 };
 
+/// The binding of a kernel's parameters: the first after the storage buffers, of which WebGPU has 8.
+pub const PARAMS: u32 = 8;
+
 /// How a kernel uses a storage buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -36,7 +39,7 @@ pub struct Needs {
 pub struct Shader {
     /// The module, for the pipeline.
     pub module: naga::Module,
-    /// Group 0, in the order of the numbers of its bindings: a variant may leave some out.
+    /// Storage buffers, in the order of the numbers of their bindings: a variant may leave some out.
     pub bindings: Vec<(u32, Access)>,
     /// Bytes of the parameter struct.
     pub param_bytes: u32,
@@ -74,7 +77,7 @@ pub(super) fn compile(variant: &Variant, wgsl: &str) -> Result<Shader> {
         let place = global.binding.as_ref().map(|b| (b.group, b.binding));
         match (global.space, place) {
             (AddressSpace::WorkGroup, _) => workgroup_memory += bytes,
-            (AddressSpace::Uniform, Some((1, 0))) => param_bytes = bytes,
+            (AddressSpace::Uniform, Some((0, PARAMS))) => param_bytes = bytes,
             (AddressSpace::Storage { access }, Some((0, binding))) => {
                 let write = access.contains(StorageAccess::STORE);
                 storage.push((binding, if write { Access::ReadWrite } else { Access::Read }));

@@ -94,6 +94,8 @@ mod tests {
             "attention_prefill" | "gated_delta_chunk" | "gated_delta_scan" => {
                 caps.matrices.is_none()
             }
+            "gated_delta_step" => !caps.software,
+            "gated_delta_columns" => caps.software,
             "quantise" => caps.int_dot,
             "host_rows" => caps.host_buffers,
             _ => true,

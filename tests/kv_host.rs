@@ -11,7 +11,7 @@ use engine::{
     gpu::{AdapterKind, DeviceOptions, MemoryReport},
     kv::{
         FEW, KvHost, KvStats,
-        KvType::{Q4_0, Q8_0},
+        KvType::{F32, Q4_0, Q8_0},
         Placement,
     },
     model::config::{LayerKind, ModelConfig},
@@ -152,15 +152,21 @@ fn larger_staging_moves_the_same_bytes() {
     for model in MODELS {
         let ids = prompt(model);
         let [tiny, least, large] = [0, 4 << 20, 64 << 20].map(|kv_staging| {
-            let options = EngineOptions { kv_staging, ..options(poisoned(), KvHost::On, 100) };
+            let of_f32 = EngineOptions {
+                cache_k: F32,
+                cache_v: F32,
+                ..options(poisoned(), KvHost::On, 100)
+            };
+            let options = EngineOptions { kv_staging, ..of_f32 };
             answer(&mut open(model, options), &ids)
         });
         assert!(tiny.stats.prefill.segments > least.stats.prefill.segments);
         for other in [&least, &large] {
             let streamed = |answer: &Answer| answer.stats.prefill.bytes_streamed;
             assert_eq!(streamed(&tiny), streamed(other));
+            // Sums are cut otherwise: last bits differ.
             for (a, b) in tiny.logits.iter().flatten().zip(other.logits.iter().flatten()) {
-                assert!((a - b).abs() <= 1e-4 * a.abs().max(1.0), "{model}: {a} and {b}");
+                assert!((a - b).abs() <= 5e-5 * a.abs().max(1.0), "{model}: {a} and {b}");
             }
         }
     }

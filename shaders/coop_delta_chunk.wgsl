@@ -4,12 +4,7 @@
 // any more only load. At d = 128: 100 KiB read, 64 KiB written, 1 million operations by matrices and
 // 0.2 million others.
 
-// naga takes loop counters and subgroup_id for different within a subgroup, and this is the filter it
-// puts matrix operations under.
-diagnostic(off, derivative_uniformity);
-enable f16;
-enable wgpu_cooperative_matrix;
-
+#import shared/matrices
 #import shared/grid
 #import shared/delta_heads
 #import shared/delta_halves

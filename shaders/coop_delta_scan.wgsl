@@ -6,12 +6,7 @@
 // V - (e^G k) S and N, each divided by a power of two for the chunk so that f16 holds them. Four
 // subgroups multiply, any more only load. At d = 128: 70 KiB read and 1.8 million operations a chunk.
 
-// naga takes loop counters and subgroup_id for different within a subgroup, and this is the filter it
-// puts matrix operations under.
-diagnostic(off, derivative_uniformity);
-enable f16;
-enable wgpu_cooperative_matrix;
-
+#import shared/matrices
 #import shared/grid
 #import shared/delta_heads
 #import shared/delta_halves

@@ -12,7 +12,6 @@
 #import shared/delta_chunks
 
 const D: u32 = $D;
-const EDGE: u32 = $EDGE;
 const PARTS: u32 = 4u;              // subgroups that multiply
 const WG: u32 = PARTS * $LANES;
 
@@ -30,16 +29,6 @@ const UPDATES: u32 = 2u * QUERIES;
 const SOLVED: u32 = 3u * QUERIES;
 const SCORES: u32 = SOLVED + CHUNK * CHUNK / 4u;
 const PART: u32 = SCORES + CHUNK * CHUNK / 4u;
-
-#if EDGE=16
-alias Left = coop_mat16x16<f16, A>;
-alias Right = coop_mat16x16<f16, B>;
-alias Sums = coop_mat16x16<f32, C>;
-#else
-alias Left = coop_mat8x8<f16, A>;
-alias Right = coop_mat8x8<f16, B>;
-alias Sums = coop_mat8x8<f32, C>;
-#endif
 
 // Quad `quad` of row `row` of a matrix of `blocks` blocks a row.
 fn place(row: u32, quad: u32, blocks: u32) -> u32 {

@@ -105,7 +105,7 @@ impl Compiler {
     /// A sentence with what naga or the driver says.
     pub(crate) fn compile(&self, shader: &Shader) -> Result<Compiled, String> {
         let spirv = spirv(&shader.module)?;
-        let bindings: Vec<u32> = shader.bindings.iter().map(|(binding, _)| *binding).collect();
+        let bindings: Vec<u32> = shader.bindings.iter().map(|binding| binding.number).collect();
         // SAFETY: as in `open`; the SPIR-V comes from a validated module, and the layout has the
         // bindings that the module was found to use.
         unsafe { self.pipeline(&spirv, &bindings) }.map_err(|e| format!("RADV: {e}"))

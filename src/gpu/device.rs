@@ -3,7 +3,7 @@
 use super::{
     AdapterMemory, AdapterReport, Buf, Caps, Heap, MemoryKind, MemoryReport, Restrictions, adapter,
     buffer::{Account, size_of},
-    kernel::Kernels,
+    kernel::{Interfaces, Kernels},
     pipeline_cache::PipelineCache,
 };
 use crate::{Error, Result};
@@ -59,6 +59,7 @@ pub(super) struct Inner {
     /// The first error the device reported outside any scope; later calls return it.
     failure: Arc<Mutex<Option<String>>>,
     pub(super) kernels: Mutex<Kernels>,
+    pub(super) interfaces: Mutex<Interfaces>,
     pub(super) pipeline_cache: PipelineCache,
     pipelines: AtomicU64,
     buffers: AtomicU64,
@@ -130,6 +131,7 @@ impl Gpu {
             account: Arc::default(),
             failure,
             kernels: Mutex::default(),
+            interfaces: Mutex::default(),
             pipeline_cache,
             pipelines: AtomicU64::new(0),
             buffers: AtomicU64::new(0),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    shader::{self, Access, PARAMS, Variant},
+    shader::{self, Access, Binding, PARAMS, Variant},
 };
 use std::{
     collections::HashMap,
@@ -22,13 +22,24 @@ use std::{
 #[derive(Debug)]
 pub(super) struct Kernel {
     pub(super) pipeline: wgpu::ComputePipeline,
-    pub(super) layout: wgpu::BindGroupLayout,
+    pub(super) interface: Interface,
     /// Numbers of its storage buffers' bindings, rising.
     pub(super) bindings: Vec<u32>,
     /// Which one of the device it is.
     pub(super) number: usize,
     pub(super) name: String,
 }
+
+/// What a kernel binds. Kernels that bind alike share it: between two of them there is less to
+/// check when a step is encoded.
+#[derive(Clone, Debug)]
+pub(super) struct Interface {
+    pub(super) group: wgpu::BindGroupLayout,
+    pipeline: wgpu::PipelineLayout,
+}
+
+/// Interfaces by what is bound.
+pub(super) type Interfaces = HashMap<Vec<wgpu::BindGroupLayoutEntry>, Interface>;
 
 /// Kernels by their variants.
 pub(super) type Kernels = HashMap<Variant, Arc<Kernel>>;
@@ -97,32 +108,11 @@ impl Gpu {
             )));
         }
         let inner = self.inner();
-        let entry = |binding, ty| wgpu::BindGroupLayoutEntry {
-            binding,
-            visibility: wgpu::ShaderStages::COMPUTE,
-            ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
-            count: None,
-        };
-        let storage =
-            |access| wgpu::BufferBindingType::Storage { read_only: access == Access::Read };
-        let entries: Vec<_> = (shader.bindings.iter())
-            .map(|(binding, access)| entry(*binding, storage(*access)))
-            .chain([entry(PARAMS, wgpu::BufferBindingType::Uniform)])
-            .collect();
         if u64::from(shader.param_bytes) > PARAM_SLOT {
             return Err(Error::Shader(format!("{variant}: parameters exceed {PARAM_SLOT} bytes")));
         }
+        let interface = self.interface(&shader.bindings);
         let name = variant.to_string();
-        let layout = inner.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
-            label: Some(&name),
-            entries: &entries,
-        });
-        let pipeline_layout =
-            inner.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
-                label: Some(&name),
-                bind_group_layouts: &[Some(&layout)],
-                immediate_size: 0,
-            });
         let descriptor = wgpu::ShaderModuleDescriptor {
             label: Some(&name),
             source: wgpu::ShaderSource::Naga(std::borrow::Cow::Owned(shader.module)),
@@ -138,7 +128,7 @@ impl Gpu {
         let module = unsafe { inner.device.create_shader_module_trusted(descriptor, checks) };
         let pipeline = inner.device.create_compute_pipeline(&wgpu::ComputePipelineDescriptor {
             label: Some(&name),
-            layout: Some(&pipeline_layout),
+            layout: Some(&interface.pipeline),
             module: &module,
             entry_point: None,
             compilation_options: wgpu::PipelineCompilationOptions {
@@ -150,7 +140,43 @@ impl Gpu {
         });
         self.check()?;
         let number = inner.count_pipeline();
-        let bindings = shader.bindings.iter().map(|(binding, _)| *binding).collect();
-        Ok(Kernel { pipeline, layout, bindings, number, name })
+        let bindings = shader.bindings.iter().map(|binding| binding.number).collect();
+        Ok(Kernel { pipeline, interface, bindings, number, name })
+    }
+
+    /// The interface of kernels with these storage buffers. With the bytes that they have at least,
+    /// sizes are checked when a bind group is made and not in every step.
+    fn interface(&self, bindings: &[Binding]) -> Interface {
+        let entry = |binding, ty, bytes| wgpu::BindGroupLayoutEntry {
+            binding,
+            visibility: wgpu::ShaderStages::COMPUTE,
+            ty: wgpu::BindingType::Buffer {
+                ty,
+                has_dynamic_offset: false,
+                min_binding_size: wgpu::BufferSize::new(bytes),
+            },
+            count: None,
+        };
+        let storage =
+            |access| wgpu::BufferBindingType::Storage { read_only: access == Access::Read };
+        let entries: Vec<_> = (bindings.iter())
+            .map(|b| entry(b.number, storage(b.access), b.bytes.into()))
+            .chain([entry(PARAMS, wgpu::BufferBindingType::Uniform, PARAM_SLOT)])
+            .collect();
+        let inner = self.inner();
+        let mut interfaces = lock(&inner.interfaces);
+        let new = |entries: &Vec<_>| {
+            let group = inner.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+                label: None,
+                entries,
+            });
+            let pipeline = inner.device.create_pipeline_layout(&wgpu::PipelineLayoutDescriptor {
+                label: None,
+                bind_group_layouts: &[Some(&group)],
+                immediate_size: 0,
+            });
+            Interface { group, pipeline }
+        };
+        interfaces.entry(entries).or_insert_with_key(new).clone()
     }
 }

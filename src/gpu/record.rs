@@ -232,7 +232,7 @@ impl Unbound {
         let inner = gpu.inner();
         let bind_group = inner.device.create_bind_group(&wgpu::BindGroupDescriptor {
             label: Some(op),
-            layout: &kernel.layout,
+            layout: &kernel.interface.group,
             entries: &entries,
         });
         inner.count_bind_group();

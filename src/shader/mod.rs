@@ -8,7 +8,7 @@ mod preprocess;
 mod reflect;
 mod variant;
 
-pub use reflect::{Access, Needs, PARAMS, Shader};
+pub use reflect::{Access, Binding, Needs, PARAMS, Shader};
 pub use variant::{Value, Variant, listed};
 
 use crate::Result;

@@ -19,6 +19,17 @@ pub enum Access {
     ReadWrite,
 }
 
+/// A storage buffer of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Binding {
+    /// Its number in group 0.
+    pub number: u32,
+    /// What the kernel does with it.
+    pub access: Access,
+    /// Bytes that it has at least: one element.
+    pub bytes: u32,
+}
+
 /// What a kernel needs of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
@@ -39,8 +50,8 @@ pub struct Needs {
 pub struct Shader {
     /// The module, for the pipeline.
     pub module: naga::Module,
-    /// Storage buffers, in the order of the numbers of their bindings: a variant may leave some out.
-    pub bindings: Vec<(u32, Access)>,
+    /// Storage buffers, in the order of their numbers: a variant may leave some out.
+    pub bindings: Vec<Binding>,
     /// Bytes of the parameter struct.
     pub param_bytes: u32,
     /// What it needs.
@@ -78,9 +89,10 @@ pub(super) fn compile(variant: &Variant, wgsl: &str) -> Result<Shader> {
         match (global.space, place) {
             (AddressSpace::WorkGroup, _) => workgroup_memory += bytes,
             (AddressSpace::Uniform, Some((0, PARAMS))) => param_bytes = bytes,
-            (AddressSpace::Storage { access }, Some((0, binding))) => {
+            (AddressSpace::Storage { access }, Some((0, number))) => {
                 let write = access.contains(StorageAccess::STORE);
-                storage.push((binding, if write { Access::ReadWrite } else { Access::Read }));
+                let access = if write { Access::ReadWrite } else { Access::Read };
+                storage.push(Binding { number, access, bytes });
             }
             (AddressSpace::Private | AddressSpace::Function, _) => {}
             (space, place) => {
@@ -88,7 +100,7 @@ pub(super) fn compile(variant: &Variant, wgsl: &str) -> Result<Shader> {
             }
         }
     }
-    storage.sort_by_key(|(binding, _)| *binding);
+    storage.sort_by_key(|binding| binding.number);
     let storage_buffers = storage.len() as u32;
     let needs = Needs { storage_buffers, invocations, workgroup_memory, subgroup, matrices };
     Ok(Shader { module, bindings: storage, param_bytes, needs })

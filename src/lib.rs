@@ -48,7 +48,7 @@
 //! - `model` never sees wgpu: it records ops over buffer handles. Only `gpu` submits.
 //! - `ops` decide shapes and workgroup counts; shaders never do.
 //! - After the first decode step nothing creates a pipeline, buffer or bind group, until the
-//!   conversation outgrows its KV segments (`tests/decode_is_static.rs`).
+//!   conversation outgrows its KV segments (`tests/all/decode_is_static.rs`).
 //! - A submission is bounded by measured time (about 200 ms), so that no driver's watchdog fires.
 //! - Every shader variant is listed in `shaders/variants.txt` and valid under WebGPU's default
 //!   limits without optional features, or is the `subgroup` twin of one that is.

@@ -1,7 +1,7 @@
 //! One test on one engine: warmed up, timed several times, its output checked each time.
 
 use super::{
-    Kind, Load, Test,
+    Kind, Load, Test, rate,
     watch::{Passed, Watch},
 };
 use crate::{
@@ -49,6 +49,13 @@ pub struct Run {
     pub wait: Duration,
 }
 
+impl Run {
+    /// Tokens a second.
+    pub fn rate(&self) -> Option<f64> {
+        rate(self.tokens.into(), self.time.as_secs_f64())
+    }
+}
+
 /// Runs `test` on `seq` from `start` on.
 pub(super) fn measure(
     engine: &mut Engine,
@@ -73,7 +80,7 @@ pub(super) fn measure(
         fault: reference.fault,
         ..Trial::default()
     };
-    let mut passed = Passed::default();
+    let mut passed = Vec::new();
     for _ in 0..repetitions {
         if trial.fault.is_some() {
             break;
@@ -87,9 +94,9 @@ pub(super) fn measure(
         trial.runs.push(run);
         trial.fault = fault.or_else(|| differs(&trial.greedy, &greedy, "an untimed run"));
         trial.repeated += again;
-        passed = passed.and(seen);
+        passed.push(seen);
     }
-    trial.load = passed.load();
+    trial.load = Load::of(&passed);
     Ok(trial)
 }
 

@@ -3,9 +3,10 @@
 //!
 //! Every shape is run once before it is timed; that run's greedy tokens are what the timed ones
 //! have to repeat, else the row is invalid. Every repetition starts from the same state, so that
-//! no row depends on those before it. Settings that are compared are measured A B A, and others'
-//! use of the machine is watched.
+//! no row depends on those before it. Models and settings that are compared are measured A B A, and
+//! others' use of the machine is watched.
 
+mod clients;
 mod compare;
 mod outlook;
 mod row;
@@ -13,6 +14,7 @@ mod sample;
 mod setting;
 mod sql;
 mod stored;
+mod subject;
 mod svg;
 mod table;
 mod trial;
@@ -20,11 +22,12 @@ mod watch;
 
 pub use compare::Comparison;
 pub use outlook::Outlook;
-pub use row::{Row, Subject};
+pub use row::Row;
 pub use sample::{Spread, rate};
 pub use setting::{Kind, Setting, Test};
 pub use sql::sql;
 pub use stored::{Stored, json};
+pub use subject::Subject;
 pub use svg::svg;
 pub use table::{csv, markdown};
 pub use trial::{Run, Trial};
@@ -35,7 +38,7 @@ use crate::{
     gpu::{Gpu, Heap},
     plan::{self, Bandwidth, Choices, Context},
 };
-use std::ops::ControlFlow;
+use std::{ops::ControlFlow, thread, time::Duration};
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -48,6 +51,8 @@ pub struct Options {
     pub repetitions: u32,
     /// Fill depths with random state instead of a prompt.
     pub synthetic_history: bool,
+    /// To wait before each test.
+    pub delay: Duration,
     /// All else about loading the model.
     pub engine: EngineOptions,
 }
@@ -60,43 +65,50 @@ impl Options {
     }
 }
 
-/// A setting measured once.
+/// A model with a setting, measured once.
 struct Visit {
-    setting: usize,
+    /// Of all models with all settings, the settings of one model in a row.
+    case: usize,
     /// One each of the options' tests.
     trials: Vec<Trial>,
 }
 
-/// Measures the model of `gguf`, `name`d for people; `progress` is told what comes next.
+/// Measures `models`, each named for people, and checks them against the `reference`; `progress` is
+/// told what comes next.
 ///
 /// # Errors
 /// A file or device that cannot run it. Rows that are invalid are no error here.
 pub fn run(
-    gguf: &Gguf,
-    name: &str,
+    models: &[(String, Gguf)],
     options: &Options,
+    reference: Option<&Stored>,
     progress: &mut dyn FnMut(&str),
-) -> Result<(Subject, Vec<Row>)> {
+) -> Result<Vec<(Subject, Row)>> {
     let mut visits = Vec::new();
     let mut machine = None;
-    let order = setting::visits(options.settings.len());
-    for (i, &setting) in order.iter().enumerate() {
-        let whole = format!("setting {} ({} of {} visits)", setting + 1, i + 1, order.len());
+    let settings = options.settings.len();
+    let order = setting::visits(models.len() * settings);
+    for (i, &case) in order.iter().enumerate() {
+        let (name, gguf) = &models[case / settings];
+        let setting = case % settings;
+        let whole =
+            format!("{name}, setting {} ({} of {} visits)", setting + 1, i + 1, order.len());
         let mut engine = open(gguf, options, &options.settings[setting])?;
         let gpu = engine.gpu().clone();
         machine.get_or_insert_with(|| (gpu.bandwidth(Heap::Device).ok(), gpu));
         let mut say = |test: &str| progress(&format!("{whole}: {test}"));
-        visits.push(Visit { setting, trials: visit(&mut engine, options, &mut say)? });
+        visits.push(Visit { case, trials: visit(&mut engine, options, &mut say)? });
     }
-    let model = plan::Model::of_file(gguf, name)?;
-    let (copy, gpu) = machine.ok_or_else(|| Error::Usage("there is no setting".into()))?;
-    let subject = Subject::new(gguf, &model, gpu.adapter(), copy)?;
-    let fixed: Result<Vec<_>> = options
-        .settings
-        .iter()
-        .map(|setting| fixed_reads(&model, options, setting, &gpu))
-        .collect();
-    Ok((subject, row::rows(&visits, options, &fixed?)))
+    let (copy, gpu) = machine.ok_or_else(|| Error::Usage("there is nothing to measure".into()))?;
+    let (mut subjects, mut fixed) = (Vec::new(), Vec::new());
+    for (name, gguf) in models {
+        let model = plan::Model::of_file(gguf, name)?;
+        subjects.push(Subject::new(gguf, &model, options, gpu.adapter(), copy)?);
+        for setting in &options.settings {
+            fixed.push(fixed_reads(&model, options, setting, &gpu)?);
+        }
+    }
+    Ok(row::rows(&visits, options, &subjects, &fixed, reference))
 }
 
 /// Bytes that decoding a token reads with `setting` whatever its depth.
@@ -119,7 +131,7 @@ fn choices(options: &Options, setting: &Setting, context: Context) -> Choices {
         kv_host: setting.kv_host,
         kv_staging: options.engine.kv_staging,
         chunk: setting.ubatch.min(setting.batch),
-        experts_host: options.engine.experts_host,
+        experts_host: setting.experts_host,
         ngram: options.engine.ngram,
         checkpoints: options.engine.checkpoints,
         bandwidth: Bandwidth::default(),
@@ -134,6 +146,7 @@ fn open(gguf: &Gguf, options: &Options, setting: &Setting) -> Result<Engine> {
         cache_k: setting.cache_k,
         cache_v: setting.cache_v,
         kv_host: setting.kv_host,
+        experts_host: setting.experts_host,
         ..options.engine.clone()
     };
     Engine::from_gguf(gguf, &options, &mut |_, _| ())
@@ -164,6 +177,7 @@ fn visit(
         let tests = options.tests.iter().enumerate().filter(|(_, test)| test.depth == depth);
         for (i, test) in tests {
             progress(&test.to_string());
+            thread::sleep(options.delay);
             trials[i] = trial::measure(engine, &mut seq, &start, *test, options.repetitions)?;
         }
     }

@@ -11,39 +11,44 @@ use std::{collections::BTreeSet, fmt};
 /// A run of the bench that is still to come.
 #[derive(Clone, Debug)]
 pub struct Outlook {
-    model: String,
+    models: Vec<String>,
     tests: Vec<Test>,
-    /// Times that a setting is loaded.
+    settings: usize,
+    /// Times that a model is loaded.
     visits: usize,
     /// Tokens of all visits together, histories and untimed runs included.
     tokens: u64,
     repetitions: u32,
-    /// What loading with each setting takes.
+    /// What loading each model with each setting takes.
     plans: Vec<(Setting, Plan)>,
 }
 
 impl Outlook {
-    /// Of the model of `gguf`, `name`d for people.
+    /// Of `models`, each named for people.
     ///
     /// # Errors
     /// A file or device that cannot run it. Memory that is short is no error here.
-    pub fn new(gguf: &Gguf, name: &str, options: &Options) -> Result<Self> {
-        let model = Model::of_file(gguf, name)?;
+    pub fn new(models: &[(String, Gguf)], options: &Options) -> Result<Self> {
         let adapter = AdapterMemory::find(options.engine.device.select.as_deref())?;
         let heaps = Heaps::of(&adapter, options.engine.memory)?;
         let context = Context::Tokens(options.context());
-        let plan = |setting: &Setting| {
-            let choices = choices(options, setting, context);
-            Ok((*setting, Plan::new(&model, &choices, &adapter.caps, &heaps)?))
-        };
-        let visits = visits(options.settings.len()).len();
+        let mut plans = Vec::new();
+        for (name, gguf) in models {
+            let model = Model::of_file(gguf, name)?;
+            for setting in &options.settings {
+                let choices = choices(options, setting, context);
+                plans.push((*setting, Plan::new(&model, &choices, &adapter.caps, &heaps)?));
+            }
+        }
+        let visits = visits(plans.len()).len();
         Ok(Self {
-            plans: options.settings.iter().map(plan).collect::<Result<_>>()?,
-            tokens: visits as u64 * tokens(options),
+            models: models.iter().map(|(name, _)| name.clone()).collect(),
             tests: options.tests.clone(),
+            settings: options.settings.len(),
+            tokens: visits as u64 * tokens(options),
             repetitions: options.repetitions,
-            model: model.name,
             visits,
+            plans,
         })
     }
 
@@ -72,18 +77,25 @@ fn counted(n: u64, what: &str) -> String {
 
 impl fmt::Display for Outlook {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { model, tests, visits, tokens, repetitions, plans } = self;
+        let Self { models, tests, settings, visits, tokens, repetitions, plans } = self;
         let tests: Vec<_> = tests.iter().map(Test::to_string).collect();
-        writeln!(f, "{model}: {}", tests.join(", "))?;
+        writeln!(f, "{}: {}", models.join(", "), tests.join(", "))?;
+        let of = match models.len() {
+            1 => String::new(),
+            n => format!(" of {}", counted(n as u64, "model")),
+        };
         writeln!(
             f,
-            "each once untimed and {} timed, in {} of {}: {}",
+            "each once untimed and {} timed, in {} of {}{of}: {}",
             counted((*repetitions).into(), "time"),
             counted(*visits as u64, "visit"),
-            counted(plans.len() as u64, "setting"),
+            counted(*settings as u64, "setting"),
             counted(*tokens, "token"),
         )?;
-        for (setting, plan) in plans {
+        for (i, (setting, plan)) in plans.iter().enumerate() {
+            if models.len() > 1 && i % settings == 0 {
+                writeln!(f, "{}", models[i / settings])?;
+            }
             write!(f, "  {setting}: a context of {}", plan.context)?;
             for heap in &plan.heaps {
                 write!(f, ", {:.2} MiB {}", heap.planned as f64 / 1_048_576.0, heap.name)?;

@@ -1,47 +1,8 @@
 //! A row of the result: what all visits of a setting say of one test.
 
 use super::{
-    Comparison, Kind, Options, Run, Setting, Spread, Stored, Test, Trial, Visit, rate, trial,
+    Comparison, Kind, Options, Run, Setting, Spread, Stored, Subject, Test, Trial, Visit, trial,
 };
-use crate::{Gguf, Result, gpu::AdapterReport, plan::Model};
-
-/// What was measured, and on what.
-#[derive(Clone, Debug, Default)]
-pub struct Subject {
-    /// The model's name.
-    pub model: String,
-    /// Bytes of its tensors.
-    pub size: u64,
-    /// Elements of its tensors.
-    pub params: u64,
-    /// Graphics API.
-    pub backend: String,
-    /// The adapter's name and driver.
-    pub gpu: String,
-    /// Bytes a second of a copy within the device's memory, reads and writes counted, as measured
-    /// just before; none where there was no room for it.
-    pub copy: Option<f64>,
-}
-
-impl Subject {
-    pub(super) fn new(
-        gguf: &Gguf,
-        model: &Model,
-        device: &AdapterReport,
-        copy: Option<f64>,
-    ) -> Result<Self> {
-        let name = gguf.metadata().optional::<&str>("general.name")?.unwrap_or(&model.name);
-        let elements = |dims: &[u64; 4]| dims.iter().product::<u64>();
-        Ok(Self {
-            model: format!("{} {name}", model.config.arch.name()),
-            size: model.tensors.iter().map(|t| t.file_bytes()).sum(),
-            params: model.tensors.iter().map(|t| elements(&t.dims)).sum(),
-            backend: device.backend.clone(),
-            gpu: format!("{}, {}", device.name, device.driver),
-            copy,
-        })
-    }
-}
 
 /// One test with one setting.
 #[derive(Clone, Debug)]
@@ -55,7 +16,11 @@ pub struct Row {
     /// Bytes that decoding a token reads: weights, state read and written, keys and values, pooled
     /// keys.
     pub read_bytes: Option<u64>,
-    /// How it compares with the first setting's row.
+    /// Whether the tokens before were random state instead of a prompt.
+    pub synthetic: bool,
+    /// Whether a reference had the row; none without a reference.
+    pub checked: Option<bool>,
+    /// How it compares with the row of the first model and setting, where both are valid.
     pub comparison: Option<Comparison>,
 }
 
@@ -83,7 +48,9 @@ impl Row {
     /// What to know of the row.
     pub fn notes(&self) -> Vec<String> {
         let fault = self.trial.fault.iter().map(|fault| format!("INVALID: {fault}"));
-        let compared = self.comparison.filter(|_| self.trial.fault.is_none()).map(|c| {
+        let unchecked = self.checked == Some(false);
+        let unchecked = unchecked.then(|| "not in the reference, so not checked".to_owned());
+        let compared = self.comparison.map(|c| {
             let (difference, drift) = (c.difference * 100.0, c.drift * 100.0);
             match c.real {
                 true => format!("{difference:+.1} % (drift {drift:.1} %)"),
@@ -94,12 +61,19 @@ impl Row {
         });
         let again = Some(self.trial.repeated).filter(|n| *n > 0);
         let again = again.map(|n| format!("{n} disturbed runs do not count"));
-        fault.chain(compared).chain(self.trial.load.disturbance()).chain(again).collect()
+        fault
+            .chain(unchecked)
+            .chain(compared)
+            .chain(self.trial.load.disturbance())
+            .chain(again)
+            .collect()
     }
 
     /// Makes the row invalid if an earlier run of the same test said something else.
-    pub fn check(&mut self, stored: &Stored) {
-        if let (None, Some(expected)) = (&self.trial.fault, stored.greedy(self)) {
+    pub(super) fn check(&mut self, subject: &Subject, stored: &Stored) {
+        let expected = stored.greedy(subject, self);
+        self.checked = Some(expected.is_some());
+        if let (None, Some(expected)) = (&self.trial.fault, expected) {
             self.trial.fault = trial::differs(expected, &self.trial.greedy, "the reference file");
         }
     }
@@ -107,23 +81,44 @@ impl Row {
 
 /// Tokens a second of each run, by tokens that it really processed.
 fn rates(runs: &[Run]) -> Vec<f64> {
-    runs.iter().filter_map(|run| rate(run.tokens.into(), run.time.as_secs_f64())).collect()
+    runs.iter().filter_map(Run::rate).collect()
 }
 
-/// Rows of `visits`, settings within tests. `fixed` are the bytes that a token reads whatever its
-/// depth, by setting.
-pub(super) fn rows(visits: &[Visit], options: &Options, fixed: &[u64]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (t, test) in options.tests.iter().enumerate() {
-        for (s, setting) in options.settings.iter().enumerate() {
-            let own = visits.iter().filter(|visit| visit.setting == s);
-            let trial = merged(own.map(|visit| &visit.trials[t]));
-            let read_bytes = match test.kind {
-                Kind::Generate(_) => fixed.get(s).map(|fixed| fixed + trial.cache_bytes),
-                Kind::Prompt(_) | Kind::Both(..) => None,
-            };
-            let comparison = compared(visits, s, t);
-            rows.push(Row { test: *test, setting: *setting, trial, read_bytes, comparison });
+/// Rows of `visits`, settings within tests within models, checked against the `reference`. `fixed`
+/// are the bytes that a token reads whatever its depth, by case.
+pub(super) fn rows(
+    visits: &[Visit],
+    options: &Options,
+    subjects: &[Subject],
+    fixed: &[u64],
+    reference: Option<&Stored>,
+) -> Vec<(Subject, Row)> {
+    let settings = options.settings.len();
+    let mut rows: Vec<(Subject, Row)> = Vec::new();
+    for (m, subject) in subjects.iter().enumerate() {
+        for (t, &test) in options.tests.iter().enumerate() {
+            for (s, &setting) in options.settings.iter().enumerate() {
+                let case = m * settings + s;
+                let own = visits.iter().filter(|visit| visit.case == case);
+                let trial = merged(own.map(|visit| &visit.trials[t]));
+                let read_bytes = match test.kind {
+                    Kind::Generate(_) => fixed.get(case).map(|fixed| fixed + trial.cache_bytes),
+                    Kind::Prompt(_) | Kind::Both(..) => None,
+                };
+                let synthetic = options.synthetic_history && test.depth > 0;
+                let (checked, comparison) = (None, None);
+                let mut row =
+                    Row { test, setting, trial, read_bytes, synthetic, checked, comparison };
+                if let Some(stored) = reference {
+                    row.check(subject, stored);
+                }
+                // Nothing is compared with itself, nor with what means nothing.
+                let valid = |row: &Row| row.trial.fault.is_none();
+                if rows.get(t * settings).is_some_and(|(_, first)| valid(first)) && valid(&row) {
+                    row.comparison = compared(visits, case, t);
+                }
+                rows.push((subject.clone(), row));
+            }
         }
     }
     rows
@@ -144,9 +139,9 @@ fn merged<'a>(mut trials: impl Iterator<Item = &'a Trial>) -> Trial {
     all
 }
 
-/// Setting `s` beside the first one, whose visits are just before and after it.
-fn compared(visits: &[Visit], s: usize, t: usize) -> Option<Comparison> {
-    let at = visits.iter().position(|visit| visit.setting == s && s > 0)?;
+/// `case` beside the first one, whose visits are just before and after it.
+fn compared(visits: &[Visit], case: usize, t: usize) -> Option<Comparison> {
+    let at = visits.iter().position(|visit| visit.case == case && case > 0)?;
     let [before, other, after] = [at - 1, at, at + 1].map(|v| visits.get(v));
     let rates = |visit: &Visit| rates(&visit.trials[t].runs);
     Comparison::of(&rates(before?), &rates(other?), &rates(after?))
@@ -160,7 +155,8 @@ pub(super) mod tests {
 
     pub(crate) fn setting(ubatch: u32) -> Setting {
         let (cache_k, cache_v) = (KvType::F16, KvType::F16);
-        Setting { batch: 2048, ubatch, cache_k, cache_v, kv_host: KvHost::Auto }
+        let kv_host = KvHost::Auto;
+        Setting { batch: 2048, ubatch, cache_k, cache_v, kv_host, experts_host: 0 }
     }
 
     pub(crate) fn row(test: Test, setting: Setting, times: &[u64]) -> Row {
@@ -171,12 +167,38 @@ pub(super) mod tests {
         };
         let runs = times.iter().map(run).collect();
         let trial = Trial { runs, greedy: vec![1, 2], ..Trial::default() };
-        Row { test, setting, trial, read_bytes: None, comparison: None }
+        Row {
+            test,
+            setting,
+            trial,
+            read_bytes: None,
+            synthetic: false,
+            checked: None,
+            comparison: None,
+        }
     }
 
-    fn visit(setting: usize, ms: u64) -> Visit {
-        let test = Test { kind: Kind::Generate(10), depth: 0 };
-        Visit { setting, trials: vec![row(test, super::tests::setting(1), &[ms]).trial] }
+    const TEST: Test = Test { kind: Kind::Generate(10), depth: 0 };
+
+    fn visit(case: usize, ms: u64) -> Visit {
+        Visit { case, trials: vec![row(TEST, setting(1), &[ms]).trial] }
+    }
+
+    fn options(settings: &[u32]) -> Options {
+        Options {
+            tests: vec![TEST],
+            settings: settings.iter().map(|ubatch| setting(*ubatch)).collect(),
+            repetitions: 1,
+            synthetic_history: false,
+            delay: Duration::ZERO,
+            engine: Default::default(),
+        }
+    }
+
+    /// Rows of one model.
+    fn rows_of(visits: &[Visit], settings: &[u32], reference: Option<&Stored>) -> Vec<Row> {
+        let rows = rows(visits, &options(settings), &[Subject::default()], &[5, 6, 7], reference);
+        rows.into_iter().map(|(_, row)| row).collect()
     }
 
     /// Known fault: speed without right output was reported as a result.
@@ -202,22 +224,48 @@ pub(super) mod tests {
 
     #[test]
     fn settings_are_compared_with_the_visits_around_them() {
-        let test = Test { kind: Kind::Generate(10), depth: 0 };
-        let options = Options {
-            tests: vec![test],
-            settings: vec![setting(1), setting(2), setting(3)],
-            repetitions: 1,
-            synthetic_history: false,
-            engine: Default::default(),
-        };
         let visits = [visit(0, 1000), visit(1, 500), visit(0, 1000), visit(2, 990), visit(0, 2000)];
-        let rows = rows(&visits, &options, &[5, 6, 7]);
+        let rows = rows_of(&visits, &[1, 2, 3], None);
         assert_eq!(rows[0].trial.runs.len(), 3);
         assert_eq!((rows[0].comparison, rows[0].read_bytes), (None, Some(5)));
         let (fast, drifted) = (rows[1].comparison.unwrap(), rows[2].comparison.unwrap());
         assert!(fast.real && (fast.difference - 1.0).abs() < 1e-9 && fast.drift < 1e-9);
         assert!(!drifted.real && drifted.drift > 0.6, "{drifted:?}");
         assert!(rows[2].notes()[0].contains("no difference within noise"));
+    }
+
+    #[test]
+    fn models_are_compared_as_settings_are() {
+        let visits = [visit(0, 1000), visit(1, 500), visit(0, 1000)];
+        let subjects = ["a", "b"].map(|file| Subject { file: file.into(), ..Subject::default() });
+        let rows = rows(&visits, &options(&[1]), &subjects, &[5, 6], None);
+        let files: Vec<_> = rows.iter().map(|(subject, _)| subject.file.as_str()).collect();
+        assert_eq!(files, ["a", "b"]);
+        assert_eq!((rows[0].1.comparison, rows[1].1.read_bytes), (None, Some(6)));
+        assert!(rows[1].1.comparison.unwrap().real);
+    }
+
+    /// Known fault: the speed of wrong output was compared with that of the right one.
+    #[test]
+    fn nothing_is_compared_with_an_invalid_row() {
+        let visits = || [visit(0, 1000), visit(1, 500), visit(0, 1000)];
+        let compared = |visits: &[Visit], reference: Option<&Stored>| {
+            rows_of(visits, &[1, 2], reference)[1].comparison.is_some()
+        };
+        assert!(compared(&visits(), None));
+        for wrong in 0..3 {
+            let mut visits = visits();
+            visits[wrong].trials[0].fault = Some("wrong".into());
+            assert!(!compared(&visits, None), "visit {wrong}");
+        }
+        let good = rows_of(&visits(), &[1, 2], None);
+        for wrong in 0..2 {
+            let mut reference = good.clone();
+            let stored = |rows: &[Row]| Stored::of(&Subject::default(), rows);
+            assert!(compared(&visits(), Some(&stored(&reference))));
+            reference[wrong].trial.greedy[0] ^= 1;
+            assert!(!compared(&visits(), Some(&stored(&reference))), "row {wrong}");
+        }
     }
 
     #[test]

@@ -69,13 +69,20 @@ pub struct Setting {
     pub cache_v: KvType,
     /// Which memory keys and values go to.
     pub kv_host: KvHost,
+    /// Layers, from the first, whose experts are in host memory.
+    pub experts_host: u32,
 }
 
 /// What distinguishes it in a picture or a list.
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ubatch, cache_k, cache_v, kv_host, .. } = self;
-        write!(f, "ub{ubatch} {cache_k}/{cache_v} kv {}", super::stored::kv_host(*kv_host))
+        let Self { ubatch, cache_k, cache_v, kv_host, experts_host, .. } = self;
+        write!(f, "ub{ubatch} {cache_k}/{cache_v} kv {}", super::stored::kv_host(*kv_host))?;
+        match *experts_host {
+            0 => Ok(()),
+            u32::MAX => f.write_str(" experts host"),
+            layers => write!(f, " experts of {layers} host"),
+        }
     }
 }
 
@@ -87,14 +94,23 @@ impl Setting {
         cache_k: &[KvType],
         cache_v: &[KvType],
         kv_host: &[KvHost],
+        experts_host: &[u32],
     ) -> Vec<Self> {
         let mut all = Vec::new();
         for &batch in batch {
             for &ubatch in ubatch {
                 for &cache_k in cache_k {
                     for &cache_v in cache_v {
-                        let setting = |&kv_host| Self { batch, ubatch, cache_k, cache_v, kv_host };
-                        all.extend(kv_host.iter().map(setting));
+                        for &kv_host in kv_host {
+                            all.extend(experts_host.iter().map(|&experts_host| Self {
+                                batch,
+                                ubatch,
+                                cache_k,
+                                cache_v,
+                                kv_host,
+                                experts_host,
+                            }));
+                        }
                     }
                 }
             }
@@ -137,8 +153,10 @@ mod tests {
             &[KvType::F16, KvType::Q8_0],
             &[KvType::F16],
             &[KvHost::Auto],
+            &[0, 3],
         );
-        let pairs: Vec<_> = all.iter().map(|s| (s.ubatch, s.cache_k)).collect();
+        assert_eq!(all.iter().map(|s| s.experts_host).collect::<Vec<_>>(), [0, 3].repeat(4));
+        let pairs: Vec<_> = all.iter().step_by(2).map(|s| (s.ubatch, s.cache_k)).collect();
         let (f16, q8) = (KvType::F16, KvType::Q8_0);
         assert_eq!(pairs, [(256, f16), (256, q8), (512, f16), (512, q8)]);
     }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 
 const TABLE: &str = "engine_bench";
 
-/// `rows` as SQL statements: the fields of their JSON but for lists and objects.
+/// `rows` as SQL statements: the fields of their JSON but for lists.
 pub fn sql(rows: &[(&Subject, &Row)]) -> String {
     let rows: Vec<_> = rows.iter().map(|(subject, row)| flat(subject, row)).collect();
     let Some(first) = rows.first() else { return String::new() };
@@ -32,7 +32,7 @@ fn ty(value: &Value) -> Option<&'static str> {
     match value {
         Value::Null => None,
         Value::Number(n) if n.is_f64() => Some("REAL"),
-        Value::Number(_) => Some("INTEGER"),
+        Value::Number(_) | Value::Bool(_) => Some("INTEGER"),
         _ => Some("TEXT"),
     }
 }
@@ -40,6 +40,7 @@ fn ty(value: &Value) -> Option<&'static str> {
 fn literal(value: &Value) -> String {
     match value {
         Value::Null => "NULL".into(),
+        Value::Bool(is) => u8::from(*is).to_string(),
         Value::String(text) => format!("'{}'", text.replace('\'', "''")),
         other => other.to_string(),
     }
@@ -59,7 +60,7 @@ mod tests {
         let text = sql(&rows.each_ref().map(|row| (&subject, row)));
         let (table, lines) = text.split_once(");\n\n").unwrap();
         assert!(table.starts_with("CREATE TABLE IF NOT EXISTS engine_bench (\n"));
-        for column in ["n_prompt INTEGER", "avg_ts REAL", "model_type TEXT", "invalid TEXT"] {
+        for column in ["n_prompt INTEGER", "avg_ts REAL", "model_type TEXT", "flash_attn INTEGER"] {
             assert!(table.contains(&format!("  {column},\n")), "{table}");
         }
         let columns = table.lines().count() - 1;

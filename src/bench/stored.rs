@@ -1,7 +1,7 @@
 //! Rows as JSON, for programs and as the reference of a later run.
 
 use super::{Comparison, Kind, Load, Row, Run, Spread, Subject};
-use crate::{Error, Result, kv::KvHost, text::strftime};
+use crate::{Error, Result, kv::KvHost, ngram::Storage, text::strftime};
 use serde::{Deserialize, Serialize};
 use std::{fs, path::Path, time::Duration};
 
@@ -18,6 +18,9 @@ struct Key {
     n_prompt: u32,
     n_gen: u32,
     n_depth: u32,
+    /// Not in files of earlier versions.
+    #[serde(default)]
+    synthetic_history: bool,
 }
 
 impl Key {
@@ -38,6 +41,7 @@ impl Key {
             n_prompt,
             n_gen,
             n_depth: row.test.depth,
+            synthetic_history: row.synthetic,
         }
     }
 }
@@ -51,15 +55,36 @@ pub(super) fn kv_host(wish: KvHost) -> &'static str {
     }
 }
 
+/// The value of `--ngram`.
+pub(super) fn ngram(storage: Storage) -> &'static str {
+    match storage {
+        Storage::Disk => "disk",
+        Storage::Ram => "ram",
+    }
+}
+
+/// The value of `--device`.
+pub(super) fn device(subject: &Subject) -> &str {
+    subject.device.as_deref().unwrap_or("auto")
+}
+
 /// llama-bench's fields as far as they mean something here, then ours.
 #[derive(Serialize)]
 struct Record {
     build: &'static str,
+    cpu_info: String,
     gpu_info: String,
     backends: String,
+    model_filename: String,
     model_type: String,
     #[serde(flatten)]
     key: Key,
+    n_gpu_layers: u32,
+    n_cpu_moe: u32,
+    no_kv_offload: bool,
+    flash_attn: bool,
+    devices: String,
+    ngram: &'static str,
     test: String,
     test_time: String,
     avg_ns: Option<f64>,
@@ -75,11 +100,13 @@ struct Record {
     submit_ms_per_token: Option<f64>,
     wait_ms_per_token: Option<f64>,
     invalid: Option<String>,
+    in_reference: Option<bool>,
     #[serde(flatten)]
     load: Load,
     repeated: u32,
     comparison: Option<Comparison>,
     samples_ns: Vec<u64>,
+    samples_ts: Vec<Option<f64>>,
     samples_tokens: Vec<u32>,
     greedy: Vec<u32>,
 }
@@ -96,10 +123,18 @@ pub fn json(subject: &Subject, row: &Row) -> serde_json::Value {
     let ms = |part: fn(&Run) -> Duration| row.ms(part).filter(|_| valid);
     let record = Record {
         build: env!("CARGO_PKG_VERSION"),
+        cpu_info: subject.cpu.clone(),
         gpu_info: subject.gpu.clone(),
         backends: subject.backend.clone(),
-        model_type: subject.model.clone(),
+        model_filename: subject.file.clone(),
+        model_type: subject.model_type(),
         key: Key::of(subject, row),
+        n_gpu_layers: subject.layers,
+        n_cpu_moe: row.setting.experts_host.min(subject.layers),
+        no_kv_offload: row.setting.kv_host == KvHost::On,
+        flash_attn: true,
+        devices: device(subject).to_owned(),
+        ngram: ngram(subject.ngram),
         test: row.test.to_string(),
         test_time: strftime::now("%Y-%m-%dT%H:%M:%SZ").unwrap_or_default(),
         avg_ns: time.map(|time| time.mean),
@@ -115,10 +150,12 @@ pub fn json(subject: &Subject, row: &Row) -> serde_json::Value {
         submit_ms_per_token: ms(|run| run.submit),
         wait_ms_per_token: ms(|run| run.wait),
         invalid: row.trial.fault.clone(),
+        in_reference: row.checked,
         load: row.trial.load,
         repeated: row.trial.repeated,
         comparison: row.comparison,
         samples_ns,
+        samples_ts: runs.iter().map(|run| run.rate().filter(|_| valid)).collect(),
         samples_tokens: runs.iter().map(|run| run.tokens).collect(),
         greedy: row.trial.greedy.clone(),
     };
@@ -127,10 +164,7 @@ pub fn json(subject: &Subject, row: &Row) -> serde_json::Value {
 
 /// The greedy tokens of an earlier run, for the rows that it had.
 #[derive(Clone, Debug)]
-pub struct Stored {
-    subject: Subject,
-    rows: Vec<StoredRow>,
-}
+pub struct Stored(Vec<StoredRow>);
 
 #[derive(Clone, Debug, Deserialize)]
 struct StoredRow {
@@ -141,22 +175,32 @@ struct StoredRow {
 }
 
 impl Stored {
-    /// What `-o json` wrote to the file at `path`, for rows of `subject`.
+    /// What `-o json` wrote to the file at `path`.
     ///
     /// # Errors
     /// [`Error::Io`], or [`Error::Usage`] for a file that is something else.
-    pub fn read(path: &Path, subject: &Subject) -> Result<Self> {
+    pub fn read(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|e| Error::io(path, e))?;
         let rows = serde_json::from_str(&text).map_err(|e| {
             Error::Usage(format!("{} is not what bench -o json writes: {e}", path.display()))
         })?;
-        Ok(Self { subject: subject.clone(), rows })
+        Ok(Self(rows))
     }
 
-    pub(super) fn greedy(&self, row: &Row) -> Option<&[u32]> {
-        let key = Key::of(&self.subject, row);
-        let found = self.rows.iter().find(|stored| stored.key == key && stored.invalid.is_none());
+    /// What the same row said, if it was there and valid.
+    pub(super) fn greedy(&self, subject: &Subject, row: &Row) -> Option<&[u32]> {
+        let key = Key::of(subject, row);
+        let found = self.0.iter().find(|stored| stored.key == key && stored.invalid.is_none());
         found.map(|stored| stored.greedy.as_slice())
+    }
+}
+
+#[cfg(test)]
+impl Stored {
+    /// What a file of `rows` holds.
+    pub(super) fn of(subject: &Subject, rows: &[Row]) -> Self {
+        let rows = rows.iter().map(|row| serde_json::from_value(json(subject, row)).unwrap());
+        Self(rows.collect())
     }
 }
 
@@ -170,19 +214,64 @@ mod tests {
         let subject = Subject { size: 7, ..Subject::default() };
         let test = Test { kind: Kind::Generate(2), depth: 5 };
         let good = row(test, setting(8), &[10]);
-        let rows = serde_json::from_value(serde_json::json!([json(&subject, &good)])).unwrap();
-        let stored = Stored { subject, rows };
+        let stored = Stored::of(&subject, std::slice::from_ref(&good));
         let mut same = good.clone();
-        same.check(&stored);
-        assert_eq!(same.trial.fault, None);
+        same.check(&subject, &stored);
+        assert_eq!((same.checked, &same.trial.fault), (Some(true), &None));
+        assert!(same.notes().is_empty());
         let mut wrong = good.clone();
         wrong.trial.greedy = vec![1, 3];
-        wrong.check(&stored);
+        wrong.check(&subject, &stored);
         assert_eq!(wrong.trial.fault.unwrap(), "token 1 differs from that of the reference file");
-        let mut other = row(Test { depth: 6, ..test }, setting(8), &[10]);
-        other.trial.greedy = vec![9];
-        other.check(&stored);
-        assert_eq!(other.trial.fault, None);
+    }
+
+    /// Known fault: rows that no file had passed without a word, and a history of random state was
+    /// checked against a real one.
+    #[test]
+    fn a_row_that_the_file_has_not_says_that_it_is_not_checked() {
+        let subject = Subject { size: 7, ..Subject::default() };
+        let test = Test { kind: Kind::Generate(2), depth: 5 };
+        let good = row(test, setting(8), &[10]);
+        let stored = Stored::of(&subject, std::slice::from_ref(&good));
+        let deeper = row(Test { depth: 6, ..test }, setting(8), &[10]);
+        let synthetic = Row { synthetic: true, ..good };
+        for mut other in [deeper, synthetic] {
+            other.trial.greedy = vec![9];
+            other.check(&subject, &stored);
+            assert_eq!((other.checked, &other.trial.fault), (Some(false), &None));
+            assert_eq!(other.notes(), ["not in the reference, so not checked"]);
+        }
+    }
+
+    /// Known fault: two quantisations of a model, and settings beside those compared, looked alike.
+    #[test]
+    fn a_row_tells_its_file_weights_and_settings() {
+        let subject = Subject {
+            model: "arch name".into(),
+            weights: "Q4_K_M".into(),
+            file: "some.gguf".into(),
+            layers: 9,
+            ngram: Storage::Ram,
+            device: Some("1".into()),
+            ..Subject::default()
+        };
+        let test = Test { kind: Kind::Generate(2), depth: 8 };
+        let mut row = row(test, setting(8), &[1000, 500]);
+        row.synthetic = true;
+        row.setting.experts_host = u32::MAX;
+        let value = json(&subject, &row);
+        for (name, expected) in [
+            ("model_filename", "some.gguf".into()),
+            ("model_type", "arch name Q4_K_M".into()),
+            ("synthetic_history", true.into()),
+            ("n_cpu_moe", 9.into()),
+            ("n_gpu_layers", 9.into()),
+            ("ngram", "ram".into()),
+            ("devices", "1".into()),
+            ("samples_ts", serde_json::json!([2.0, 4.0])),
+        ] {
+            assert_eq!(value[name], expected, "{name}");
+        }
     }
 
     /// Known fault: NaN and infinity were printed.

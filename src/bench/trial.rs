@@ -1,7 +1,7 @@
 //! One test on one engine: warmed up, timed several times, its output checked each time.
 
 use super::{
-    Kind, Load, Test,
+    Kind, Load, Test, rate,
     watch::{Passed, Watch},
 };
 use crate::{
@@ -30,7 +30,7 @@ pub struct Trial {
     pub repeated: u32,
     /// Bytes of keys, values and pooled keys that a token read on average.
     pub cache_bytes: u64,
-    /// Dispatches of a step of one token.
+    /// Dispatches of a step of one token, where such steps are timed.
     pub dispatches: Option<usize>,
 }
 
@@ -43,10 +43,17 @@ pub struct Run {
     pub time: Duration,
     /// Of that, encoding commands, in part while the device works.
     pub encode: Duration,
-    /// Of that, all the host did besides waiting, encoding included.
+    /// Of that, all the host did besides waiting for the device, encoding included.
     pub submit: Duration,
-    /// Of that, waiting for the device.
+    /// Of that, waiting for the device, within a step as well as for its result.
     pub wait: Duration,
+}
+
+impl Run {
+    /// Tokens a second.
+    pub fn rate(&self) -> Option<f64> {
+        rate(self.tokens.into(), self.time.as_secs_f64())
+    }
 }
 
 /// Runs `test` on `seq` from `start` on.
@@ -64,12 +71,16 @@ pub(super) fn measure(
     let reads = engine.attention_reads().since(&before);
     let mut trial = Trial {
         cache_bytes: (reads.kv_bytes + reads.pooled_bytes) / u64::from(test.tokens().max(1)),
-        dispatches: seq.dispatches_per_token(),
+        // A sequence that decoded for an earlier test knows the figure, which says nothing of a prompt.
+        dispatches: match test.kind {
+            Kind::Prompt(_) => None,
+            Kind::Generate(_) | Kind::Both(..) => seq.dispatches_per_token(),
+        },
         greedy: reference.greedy,
         fault: reference.fault,
         ..Trial::default()
     };
-    let mut passed = Passed::default();
+    let mut passed = Vec::new();
     for _ in 0..repetitions {
         if trial.fault.is_some() {
             break;
@@ -83,9 +94,9 @@ pub(super) fn measure(
         trial.runs.push(run);
         trial.fault = fault.or_else(|| differs(&trial.greedy, &greedy, "an untimed run"));
         trial.repeated += again;
-        passed = passed.and(seen);
+        passed.push(seen);
     }
-    trial.load = passed.load();
+    trial.load = Load::of(&passed);
     Ok(trial)
 }
 
@@ -135,7 +146,7 @@ fn run(
     engine.restore(seq, start)?;
     engine.gpu().finish()?;
     let mut outcome = Outcome { run: Run::default(), greedy: Vec::new(), fault: None };
-    let encoded = engine.gpu().encoding();
+    let (encoded, waited) = (engine.gpu().encoding(), engine.gpu().waiting());
     let began = Instant::now();
     let done = match test.kind {
         Kind::Prompt(_) => prompt(engine, seq, tokens, &mut outcome),
@@ -151,6 +162,8 @@ fn run(
     };
     outcome.run.time = began.elapsed();
     outcome.run.encode = engine.gpu().encoding() - encoded;
+    outcome.run.wait = engine.gpu().waiting() - waited;
+    outcome.run.submit = outcome.run.time.saturating_sub(outcome.run.wait);
     outcome.run.tokens = (seq.tokens().len() - start.position()) as u32;
     let done = done.and_then(|()| match engine.logits(seq)?.iter().all(|x| x.is_finite()) {
         true => Ok(()),
@@ -170,11 +183,8 @@ fn prompt(
     tokens: &[u32],
     outcome: &mut Outcome,
 ) -> Result<()> {
-    timed(&mut outcome.run.submit, || {
-        engine.prefill(seq, tokens, &mut |_| ControlFlow::Continue(()))
-    })?;
-    let token = timed(&mut outcome.run.wait, || engine.argmax(seq))?;
-    outcome.greedy.push(token);
+    engine.prefill(seq, tokens, &mut |_| ControlFlow::Continue(()))?;
+    outcome.greedy.push(engine.argmax(seq)?);
     Ok(())
 }
 
@@ -186,24 +196,40 @@ fn generate(
     outcome: &mut Outcome,
 ) -> Result<()> {
     for _ in 0..n {
-        timed(&mut outcome.run.submit, || engine.decode(seq, token))?;
-        token = timed(&mut outcome.run.wait, || engine.argmax(seq))?;
+        engine.decode(seq, token)?;
+        token = engine.argmax(seq)?;
         outcome.greedy.push(token);
     }
     Ok(())
 }
 
-/// Adds the time that `work` takes to `sum`.
-fn timed<T>(sum: &mut Duration, work: impl FnOnce() -> T) -> T {
-    let start = Instant::now();
-    let result = work();
-    *sum += start.elapsed();
-    result
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::EngineOptions;
+    use std::path::Path;
+
+    const MODEL: &str = "tests/fixtures/models/tiny-llama.gguf";
+
+    /// Known fault: prompts wait for the device in every part, which was told as submitting.
+    #[test]
+    fn what_a_prompt_waits_for_the_device_is_no_submitting() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(MODEL);
+        let mut engine = Engine::load(&path, &EngineOptions::default(), &mut |_, _| ()).unwrap();
+        let mut seq = engine.new_sequence().unwrap();
+        let tokens = tokens(engine.config().n_vocab, 64);
+        let before = engine.gpu().waiting();
+        engine.prefill(&mut seq, &tokens, &mut |_| ControlFlow::Continue(())).unwrap();
+        assert!(engine.gpu().waiting() > before, "a prompt is paced");
+        engine.clear(&mut seq);
+        let start = engine.checkpoint(&seq).unwrap();
+        let before = engine.gpu().waiting();
+        let test = Test { kind: Kind::Prompt(64), depth: 0 };
+        let run = run(&mut engine, &mut seq, &start, test, &tokens).unwrap().run;
+        let waited = engine.gpu().waiting() - before;
+        assert_eq!(run.submit + run.wait, run.time);
+        assert!(run.encode < run.submit && run.wait <= waited, "{run:?}, {waited:?}");
+    }
 
     /// Known fault: speed was reported though the output was wrong.
     #[test]

@@ -1,13 +1,14 @@
 //! What else the machine did during a measurement.
 
+use super::clients::Clients;
 use serde::Serialize;
-use std::{fs, time::Duration};
+use std::{fs, path::Path, process, time::Duration};
 
 /// More of the processors than this taken by others, and a row is marked.
 const CPU: f64 = 0.15;
 /// Fewer clock ticks of all processors say nothing of a run.
 const TICKS: u64 = 40;
-/// A GPU busier than this while this process asks nothing of it, likewise.
+/// A GPU busier than this with others' work, likewise.
 const GPU: f64 = 0.05;
 
 /// How busy others were; none where the system does not tell, which is not the same as idle.
@@ -15,11 +16,18 @@ const GPU: f64 = 0.05;
 pub struct Load {
     /// Share of all processors' time that other processes took.
     pub other_cpu: Option<f64>,
-    /// Share of the GPU's time that others took, just before.
+    /// Share of the GPU's time that others took: before, and during, as far as their counters can be
+    /// read.
     pub other_gpu: Option<f64>,
 }
 
 impl Load {
+    /// Of all runs together, or of the worst of them as far as a single one tells.
+    pub(super) fn of(runs: &[Passed]) -> Self {
+        let all = runs.iter().fold(Passed::default(), |all, run| all.and(*run)).load();
+        runs.iter().fold(all, |worst, run| worst.worse(run.told()))
+    }
+
     /// The worse of both.
     pub(super) fn worse(self, other: Self) -> Self {
         let most = |a: Option<f64>, b: Option<f64>| match (a, b) {
@@ -49,17 +57,22 @@ impl Load {
 pub(super) struct Watch {
     start: Option<Ticks>,
     gpu: Option<f64>,
+    clients: Clients,
 }
 
 impl Watch {
     /// Starts; this process must have nothing running on the GPU.
     pub(super) fn start() -> Self {
-        Self { gpu: gpu_busy(), start: Ticks::now() }
+        let gpu = gpu_busy();
+        let clients = Clients::read(Path::new("/proc"), process::id());
+        Self { gpu, clients, start: Ticks::now() }
     }
 
     pub(super) fn finish(self) -> Passed {
         let ticks = self.start.zip(Ticks::now()).map(|(start, end)| end.since(start));
-        Passed { ticks, gpu: self.gpu }
+        let clients = Clients::read(Path::new("/proc"), process::id());
+        let during = clients.since(&self.clients);
+        Passed { ticks, gpu: self.gpu.into_iter().chain(during).reduce(f64::max) }
     }
 }
 
@@ -73,7 +86,7 @@ pub(super) struct Passed {
 
 impl Passed {
     /// This and `other` together.
-    pub(super) fn and(self, other: Self) -> Self {
+    fn and(self, other: Self) -> Self {
         let ticks = match (self.ticks, other.ticks) {
             (Some([all, others]), Some([more, of_others])) => {
                 Some([all + more, others + of_others])
@@ -83,17 +96,22 @@ impl Passed {
         Self { ticks, gpu: self.gpu.into_iter().chain(other.gpu).reduce(f64::max) }
     }
 
-    /// How busy others were, as far as so few ticks tell.
+    /// How busy others were.
     pub(super) fn load(self) -> Load {
         let told = self.ticks.filter(|[all, _]| *all > 0);
         let share = |[all, others]: [u64; 2]| (others as f64 / all as f64).min(1.0);
         Load { other_cpu: told.map(share), other_gpu: self.gpu }
     }
 
-    /// Whether others were in the way, for all that can be told of a single run.
-    pub(super) fn is_disturbed(self) -> bool {
+    /// How busy others were, for all that can be told of a single run.
+    fn told(self) -> Load {
         let ticks = self.ticks.filter(|[all, _]| *all >= TICKS);
-        Self { ticks, ..self }.load().disturbance().is_some()
+        Self { ticks, ..self }.load()
+    }
+
+    /// Whether others were in the way during a single run.
+    pub(super) fn is_disturbed(self) -> bool {
+        self.told().disturbance().is_some()
     }
 }
 
@@ -180,10 +198,23 @@ mod tests {
     fn moments_are_too_short_to_be_disturbed_alone_but_count_together() {
         let moment = Passed::of_ticks(30, 15);
         assert!(!moment.is_disturbed());
-        let both = moment.and(moment).and(Passed::default());
-        assert!(both.is_disturbed());
-        assert_eq!(both.load().other_cpu, Some(0.5));
+        let both = Load::of(&[moment, moment, Passed::default()]);
+        assert!(both.disturbance().is_some());
+        assert_eq!(both.other_cpu, Some(0.5));
+        assert_eq!(Load::of(&[]), Load::default());
         assert_eq!(Passed::of_ticks(0, 0).load(), Load::default());
+    }
+
+    /// Known fault: among quiet runs a disturbed one went unmentioned.
+    #[test]
+    fn the_worst_of_several_runs_counts() {
+        let quiet = Passed::of_ticks(1000, 10);
+        let moment = Passed::of_ticks(10, 10);
+        let load = Load::of(&[quiet, quiet, Passed::of_ticks(1000, 400), moment, quiet]);
+        assert_eq!(load.other_cpu, Some(0.4));
+        assert!(load.disturbance().is_some());
+        let gpu = Passed { ticks: None, gpu: Some(0.5) };
+        assert_eq!(Load::of(&[quiet, gpu, quiet]).other_gpu, Some(0.5));
     }
 
     #[test]

@@ -28,11 +28,19 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &DevicesArgs) -> Result<()> {
-    let adapters = gpu::adapters();
-    let (chosen, reason) = gpu::choose(&adapters, args.device.device.as_deref())?;
-    if args.json {
-        return output::json(&Report { adapters: &adapters, chosen, reason: &reason });
+    let select = args.device.device.as_deref();
+    if !args.json {
+        return list(select);
     }
+    let adapters = gpu::adapters();
+    let (chosen, reason) = gpu::choose(&adapters, select)?;
+    output::json(&Report { adapters: &adapters, chosen, reason: &reason })
+}
+
+/// Prints the adapters and which of them `select` chooses.
+pub(super) fn list(select: Option<&str>) -> Result<()> {
+    let adapters = gpu::adapters();
+    let (chosen, reason) = gpu::choose(&adapters, select)?;
     for adapter in &adapters {
         output::result(describe(adapter, adapter.index == chosen, &reason))?;
     }

@@ -19,8 +19,13 @@ pub(super) fn result(text: impl fmt::Display) -> Result<()> {
 
 /// Writes `value` to stdout as one JSON object.
 pub(super) fn json(value: &impl Serialize) -> Result<()> {
+    result(json_text(value)?)
+}
+
+/// `value` as JSON, indented.
+pub(super) fn json_text(value: &impl Serialize) -> Result<String> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Error::io("stdout", e.into()))?;
-    result(format_args!("{text}\n"))
+    Ok(text + "\n")
 }
 
 /// Writes a line to stderr, which may be closed.

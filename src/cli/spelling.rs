@@ -32,6 +32,7 @@ const SHORT: &[(&str, &str)] = &[
     ("-fit", "--fit"),
     ("-fitt", "--fit-target"),
     ("-nkvo", "--kv-host=on"),
+    ("-oe", "--output-err"),
     ("--no-kv-offload", "--kv-host=on"),
 ];
 
@@ -40,7 +41,7 @@ const SHORT: &[(&str, &str)] = &[
 enum Value {
     None,
     One,
-    /// The next argument if it is one of these.
+    /// The next argument if it is one of these, or a list of them as llama-bench takes it.
     Maybe(&'static [&'static str]),
 }
 
@@ -51,8 +52,9 @@ const IGNORED: &[(&[&str], Value, &str)] = &[
         Value::Maybe(&["on", "off", "auto", "1", "0", "true", "false", "enabled", "disabled"]),
         "attention always runs with online softmax",
     ),
-    (&["-lm", "--load-mode"], Value::One, LOADING),
-    (&["--mmap", "--no-mmap"], Value::None, LOADING),
+    (&["-lm", "--load-mode", "-lzm", "--lazy-mode"], Value::One, LOADING),
+    (&["-mmp", "--mmap"], Value::Maybe(SWITCH), LOADING),
+    (&["--no-mmap"], Value::None, LOADING),
     (
         &["--mlock"],
         Value::None,
@@ -75,7 +77,9 @@ const IGNORED: &[(&[&str], Value, &str)] = &[
     (&["-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict"], Value::One, NO_CPU),
     (&["-Cb", "--cpu-mask-batch", "-Crb", "--cpu-range-batch"], Value::One, NO_CPU),
     (&["--cpu-strict-batch"], Value::One, NO_CPU),
-    (&["--repack", "-nr", "--no-repack", "--no-host"], Value::None, NO_CPU),
+    (&["--repack", "-nr", "--no-repack"], Value::None, NO_CPU),
+    (&["--no-host"], Value::Maybe(SWITCH), NO_CPU),
+    (&["--progress"], Value::None, "what comes next is always told"),
     (&["-dt", "--defrag-thold"], Value::One, "the cache never fragments"),
     (&["--swa-full"], Value::None, "no supported model has a sliding window"),
     (
@@ -94,6 +98,8 @@ const IGNORED: &[(&[&str], Value, &str)] = &[
     (&["-to", "--timeout"], Value::One, "a connection lasts as long as its client wants"),
 ];
 
+/// What llama-bench's switches have.
+const SWITCH: &[&str] = &["0", "1"];
 const LOADING: &str =
     "weights go to the device and the file's pages are let go of: no second copy stays in any mode";
 const NO_CPU: &str = "the CPU computes nothing";
@@ -164,7 +170,7 @@ pub(crate) fn normalise(
             let follows = |next: &OsString| match value {
                 Value::None => false,
                 Value::One => true,
-                Value::Maybe(words) => words.iter().any(|word| next == word),
+                Value::Maybe(words) => all_of(words, next),
             };
             if inline.is_none() && rest.front().is_some_and(follows) {
                 rest.pop_front();
@@ -174,6 +180,13 @@ pub(crate) fn normalise(
         }
         let long = SHORT.iter().find(|(short, _)| *short == name).map_or(name, |(_, long)| *long);
         let (long, inline) = match long.split_once('=') {
+            // llama-bench's switch has a value.
+            Some((long @ "--kv-host", _)) if rest.front().is_some_and(|n| all_of(SWITCH, n)) => {
+                let list = rest.pop_front().unwrap_or_default();
+                let list = list.to_string_lossy().replace('0', "auto").replace('1', "on");
+                out.args.push(format!("{long}={list}").into());
+                continue;
+            }
             Some((long, value)) => (long, Some(value)),
             None => (long, inline),
         };
@@ -201,6 +214,11 @@ pub(crate) fn normalise(
         });
     }
     Ok(out)
+}
+
+/// Whether `next` is one of `words`, or several with commas between them.
+fn all_of(words: &[&str], next: &OsString) -> bool {
+    next.to_str().is_some_and(|next| next.split(',').all(|part| words.contains(&part)))
 }
 
 /// The argument of `command` that `flag` (with its dashes) names.
@@ -295,6 +313,15 @@ mod tests {
             assert_eq!(seen(line), "--ctx-size=8", "{line}");
         }
         assert_eq!(normalised("-p hi -fa").unwrap().notices.len(), 1);
+    }
+
+    /// A seed user's switches are llama-bench's: 0 or 1 follows, or both.
+    #[test]
+    fn llama_benchs_switches_take_values() {
+        assert_eq!(seen("-nkvo 0,1 -n 1"), "--kv-host=auto,on --predict=1");
+        assert_eq!(seen("-nkvo 1"), "--kv-host=on");
+        assert_eq!(seen("-mmp 0,1 -fa 0,1 --no-host 0 --progress -lzm x -n 1"), "--predict=1");
+        assert_eq!(seen("--mmap -n 1 -fa on,off"), "--predict=1");
     }
 
     #[test]

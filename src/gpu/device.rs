@@ -13,7 +13,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How to open a device.
@@ -68,6 +68,8 @@ pub(super) struct Inner {
     staged: AtomicU64,
     /// Nanoseconds spent encoding recordings.
     encoding: AtomicU64,
+    /// Nanoseconds spent waiting for the device.
+    waiting: AtomicU64,
 }
 
 /// Bytes of one kernel's parameters: the largest struct, and the alignment of its place.
@@ -138,6 +140,7 @@ impl Gpu {
             bind_groups: AtomicU64::new(0),
             staged: AtomicU64::new(0),
             encoding: AtomicU64::new(0),
+            waiting: AtomicU64::new(0),
         })))
     }
 
@@ -178,6 +181,11 @@ impl Gpu {
     /// Host time spent so far on encoding the recordings submitted.
     pub fn encoding(&self) -> Duration {
         Duration::from_nanos(self.0.encoding.load(Ordering::Relaxed))
+    }
+
+    /// Host time spent so far on waiting for the device, wherever that was.
+    pub fn waiting(&self) -> Duration {
+        Duration::from_nanos(self.0.waiting.load(Ordering::Relaxed))
     }
 
     /// [`Self::alloc_in`] device memory.
@@ -307,7 +315,10 @@ impl Gpu {
     /// Waits for a submission, or for all.
     pub(super) fn wait(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
         let wait = wgpu::PollType::Wait { submission_index: submission, timeout: None };
-        self.0.device.poll(wait).map_err(|e| Error::Device(format!("waiting failed: {e}")))?;
+        let start = Instant::now();
+        let polled = self.0.device.poll(wait);
+        self.0.waiting.fetch_add(nanos(start.elapsed()), Ordering::Relaxed);
+        polled.map_err(|e| Error::Device(format!("waiting failed: {e}")))?;
         self.check()
     }
 
@@ -338,8 +349,7 @@ impl Inner {
     }
 
     pub(super) fn count_encoding(&self, time: Duration) {
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.encoding.fetch_add(nanos, Ordering::Relaxed);
+        self.encoding.fetch_add(nanos(time), Ordering::Relaxed);
     }
 
     pub(super) fn count_bind_group(&self) {
@@ -350,6 +360,10 @@ impl Inner {
 /// Locks even after a panic elsewhere: the guarded values are whole at every moment.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn note(slot: &Mutex<Option<String>>, text: String) {

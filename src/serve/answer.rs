@@ -211,7 +211,10 @@ impl Answer {
     /// A line about the finished answer, for the log.
     pub(super) fn summary(&self) -> String {
         let line = |done: &Summary| {
-            let rate = |tokens: usize, time: Duration| tokens as f64 / time.as_secs_f64().max(1e-9);
+            let rate = |tokens: usize, time: Duration| match time.as_secs_f64() {
+                0.0 => 0.0,
+                seconds => tokens as f64 / seconds,
+            };
             format!(
                 "prompt {} tokens ({} cached), {:.1} tok/s, first token after {:.0} ms | generated \
                  {} tokens, {:.1} tok/s",
@@ -287,8 +290,8 @@ pub(super) fn progress(progress: &Progress) -> Value {
 pub(super) fn timings(done: &Summary) -> Value {
     let phase = |tokens: usize, time: Duration| {
         let (each, rate) = match (tokens, time.as_secs_f64()) {
-            (0, _) => (0.0, 0.0),
-            (n, 0.0) => (0.0, n as f64 / 1e-9),
+            // What took no time has no rate.
+            (0, _) | (_, 0.0) => (0.0, 0.0),
             (n, seconds) => (seconds * 1e3 / n as f64, n as f64 / seconds),
         };
         (tokens, millis(time), each, rate)

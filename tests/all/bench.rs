@@ -74,6 +74,45 @@ fn a_row_that_says_something_else_is_invalid_and_a_failure() {
     assert_eq!(bench(&with).0, 2);
 }
 
+/// Known fault: a reference that had none of the rows passed.
+#[test]
+fn a_reference_that_checks_nothing_is_a_failure() {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-other-reference.json");
+    let file = path.to_str().unwrap();
+    fs::write(&path, serde_json::to_vec(&rows(&["-p", "0", "-n", "2", "-r", "1"])).unwrap())
+        .unwrap();
+    let with = |n| bench(&["-p", "0", "-n", n, "-r", "1", "--reference", file]);
+    let (status, stdout, stderr) = with("2,3");
+    assert_eq!(status, 0, "{stderr}");
+    assert!(stderr.contains("1 of 2 rows are not in"), "{stderr}");
+    assert_eq!(stdout.matches("not in the reference, so not checked").count(), 1, "{stdout}");
+    let (status, _, stderr) = with("3");
+    assert_eq!(status, 1);
+    assert!(stderr.contains("nothing was checked"), "{stderr}");
+}
+
+/// Known fault: a prompt had the dispatches of a token if the sequence had decoded before.
+#[test]
+fn prompts_have_no_dispatches_of_a_token() {
+    let rows = rows(&["-p", "0", "-n", "2", "-pg", "5,0", "-r", "1"]);
+    assert_eq!((&rows[0]["test"], &rows[1]["test"]), (&"tg2".into(), &"pp5".into()));
+    assert!(rows[0]["dispatches_per_token"].as_u64().unwrap() > 0);
+    assert!(rows[1]["dispatches_per_token"].is_null(), "{}", rows[1]);
+}
+
+/// Known fault: models followed one another, and nothing told them apart.
+#[test]
+fn models_are_compared_as_settings_are() {
+    let other = fixtures().join("models/tiny-qwen35.gguf");
+    let other = other.to_str().unwrap();
+    let rows = rows(&["-m", other, "-p", "0", "-n", "2", "-r", "1"]);
+    let files: Vec<_> = rows.iter().map(|row| row["model_filename"].as_str().unwrap()).collect();
+    assert_eq!(files, [MODEL, other]);
+    let runs = |row: &Value| row["samples_ns"].as_array().unwrap().len();
+    assert_eq!((runs(&rows[0]), runs(&rows[1])), (2, 1));
+    assert!(rows[0]["comparison"].is_null() && rows[1]["comparison"].is_object());
+}
+
 #[test]
 fn settings_are_compared_and_drawn() {
     let args = ["-p", "4", "-n", "2", "-r", "1", "-d", "0,40", "--synthetic-history"];
@@ -146,6 +185,15 @@ fn llama_bench_lines_work() {
     let (status, stdout, stderr) = bench(&line.split(' ').collect::<Vec<_>>());
     assert_eq!(status, 0, "{stderr}");
     assert!(stdout.contains("| tg2 @ d16 |") && stdout.contains("n_batch"), "{stdout}");
+    let line = "-ngl 0,99 -fa 0,1 -mmp 0 -nkvo 0 -t 4,8 -p 3 -p 5 -n 0 -r 1 --progress --delay 0 \
+                -o jsonl -oe csv";
+    let (status, stdout, stderr) = bench(&line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(status, 0, "{stderr}");
+    let rows: Vec<Value> = stdout.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!([&rows[0]["n_prompt"], &rows[1]["n_prompt"]], [3, 5]);
+    assert_eq!(stderr.matches("\"pp5\"").count(), 1, "{stderr}");
+    let (status, stdout, _) = bench(&["--list-devices"]);
+    assert!(status == 0 && stdout.starts_with("0: "), "{stdout}");
 }
 
 /// Bytes read a token, as the bench reports them from the plan, beside what the recorded step

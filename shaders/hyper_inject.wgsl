@@ -10,6 +10,9 @@
 #import shared/activation
 #import shared/grid
 #import shared/reduce
+#if weigh
+#import shared/reduce_fours
+#endif
 #if whole
 #import shared/quantise
 #endif
@@ -76,7 +79,7 @@ fn main(
     }
     let scale = inverseSqrt(workgroup_sum(squares, lane) / f32(p.width) + p.eps);
 #if weigh
-    var sums: array<f32, STREAMS>;
+    var sums: array<vec4<f32>, (STREAMS + 3u) / 4u>;
 #endif
     for (var first = 0u; first < p.width; first += 4u * WG) {
         let i = first + 4u * lane.local;
@@ -93,7 +96,7 @@ fn main(
             let start = (o * STREAMS + stream) * p.width;
             for (var k = 0u; k < 4u; k++) {
                 let product = rows[start + min(i + k, last)] * normed[k];
-                sums[o] += select(0.0, product, i + k < p.width);
+                sums[o / 4u][o % 4u] += select(0.0, product, i + k < p.width);
             }
         }
 #endif
@@ -102,9 +105,11 @@ fn main(
 #endif
     }
 #if weigh
-    for (var o = 0u; o < STREAMS; o++) {
-        let sum = workgroup_sum(sums[o], lane);
-        if lane.local == 0u { parts[row * STREAMS + o] = sum; }
+    for (var o = 0u; o < STREAMS; o += 4u) {
+        let sum = workgroup_sums(sums[o / 4u], lane);
+        if lane.local == 0u {
+            for (var k = 0u; k < min(STREAMS - o, 4u); k++) { parts[row * STREAMS + o + k] = sum[k]; }
+        }
     }
 #endif
 }

@@ -8,7 +8,7 @@
 // a value, norms apart.
 
 #import shared/grid
-#import shared/reduce
+#import shared/reduce_fours
 #import shared/activation
 
 struct Params {
@@ -46,8 +46,7 @@ fn main(
         let c = v[value + i];
         sums += vec4<f32>(a * a, b * b, c * c, a * key_norm[norm + i] * b * query_norm[norm + i]);
     }
-    var total: vec4<f32>;
-    for (var i = 0u; i < 4u; i++) { total[i] = workgroup_sum(sums[i], lane); }
+    let total = workgroup_sums(sums, lane);
     let means = total / f32(p.width);
     let scales = inverseSqrt(means.xy + p.eps);
     let score = total.w * scales.x * scales.y / sqrt(f32(p.width));

@@ -9,6 +9,7 @@ mod saved;
 mod step;
 mod synthetic;
 mod timing;
+mod warm;
 
 pub(crate) use batches::{Batches, Member};
 pub use options::EngineOptions;

@@ -11,7 +11,7 @@ use engine::{
     EngineOptions,
     generate::GenerateOptions,
     gpu::{DeviceOptions, user_cache},
-    kv::{KvHost, KvType},
+    kv::{KvHost, KvType, LONGEST},
     model::{RopeOverride, ScalingKind},
     ngram::Storage,
     plan::{Checkpoints, MemoryLimits},
@@ -115,6 +115,7 @@ pub(crate) struct ModelArgs {
     device: DeviceArgs,
     /// Most tokens a sequence can hold; 0: as many as the model was trained for
     #[arg(short, long, value_name = "N", default_value_t = 0, env = "LLAMA_ARG_CTX_SIZE")]
+    #[arg(value_parser = clap::value_parser!(u32).range(..=i64::from(LONGEST)))]
     ctx_size: u32,
     /// Upper bound of --ubatch-size
     #[arg(short, long, value_name = "N", default_value_t = 2048, env = "LLAMA_ARG_BATCH")]

@@ -11,6 +11,8 @@ pub(super) struct Kept {
     pub(super) history: History,
     pub(super) messages: Vec<Message>,
     path: Option<PathBuf>,
+    /// The file holds something else, which only something takes the place of.
+    refused: bool,
 }
 
 impl Kept {
@@ -21,6 +23,7 @@ impl Kept {
             history: History::new(engine)?,
             messages: Vec::new(),
             path: path.map(Path::to_owned),
+            refused: false,
         };
         let Some(path) = path.filter(|path| path.exists()) else { return Ok(kept) };
         match kept.load(engine, path) {
@@ -30,6 +33,7 @@ impl Kept {
                 path.display()
             )),
             Err(error @ Error::Session { .. }) => {
+                kept.refused = true;
                 output::note(format_args!("{error}; it is replaced when this ends"));
             }
             Err(error) => return Err(error),
@@ -48,6 +52,10 @@ impl Kept {
     /// Keeps all of it for the next time.
     pub(super) fn save(&self, engine: &Engine) -> Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
+        if self.refused && self.history.tokens().is_empty() {
+            output::note(format_args!("session: {} is left as it was", path.display()));
+            return Ok(());
+        }
         let bytes = engine.save(path, &self.history, &self.messages)?;
         output::note(format_args!(
             "session: {} tokens, {} in {}",

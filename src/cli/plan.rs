@@ -4,6 +4,7 @@ use clap::Args;
 use engine::{
     Error, Result, demo,
     gpu::{AdapterMemory, Caps, Gpu, Heap},
+    kv::LONGEST,
     plan::{
         Bandwidth, Checkpoints, Choices, Context, HeapSize, Heaps, MemoryLimits, Model, Plan,
         Weights,
@@ -149,7 +150,10 @@ fn parse_context(text: &str) -> std::result::Result<Context, String> {
     match text {
         "max" => Ok(Context::Max),
         "0" => Ok(Context::Trained),
-        _ => text.parse().map(Context::Tokens).map_err(|_| "expected a number or max".into()),
+        _ => match text.parse() {
+            Ok(tokens) if tokens <= LONGEST => Ok(Context::Tokens(tokens)),
+            _ => Err(format!("expected a number up to {LONGEST}, or max")),
+        },
     }
 }
 

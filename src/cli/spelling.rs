@@ -72,7 +72,11 @@ const IGNORED: &[(&[&str], Value, &str)] = &[
         "one device runs the whole model; choose it with --device",
     ),
     (&["--jinja", "--no-jinja"], Value::None, "chat templates are always Jinja"),
-    (&["--warmup", "--no-warmup"], Value::None, "kernels are compiled while the model loads"),
+    (
+        &["--warmup", "--no-warmup"],
+        Value::None,
+        "kernels are compiled when they are first needed, and kept on disk",
+    ),
     (&["--numa", "--prio", "--prio-batch", "--poll", "--poll-batch"], Value::One, NO_CPU),
     (&["-C", "--cpu-mask", "-Cr", "--cpu-range", "--cpu-strict"], Value::One, NO_CPU),
     (&["-Cb", "--cpu-mask-batch", "-Crb", "--cpu-range-batch"], Value::One, NO_CPU),

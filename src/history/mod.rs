@@ -74,6 +74,8 @@ impl History {
     /// [`crate::Error::Device`] when the device has failed.
     pub fn rewind(&mut self, engine: &Engine, prompt: &[u32], reuse: bool) -> Result<usize> {
         let held = self.tokens().len();
+        // What a prompt that was broken off has not come to again.
+        self.points.cut(held);
         let common = common(self.tokens(), prompt);
         let wanted = if reuse { self.reusable(prompt) } else { 0 };
         if wanted == held && !self.sequence.is_broken() {

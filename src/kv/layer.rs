@@ -18,6 +18,9 @@ const FIRST: u32 = 4096;
 /// All segments of a sequence together hold its context, rounded up to a multiple of this.
 pub const GRAIN: u32 = 256;
 
+/// Tokens of the longest context: rounded up as segments are, they can be counted.
+pub const LONGEST: u32 = 1 << 31;
+
 /// Bytes of the largest segment's keys or values: a new segment is filled with zeros inside a
 /// step, which has to stay short.
 const MOST_BYTES: u64 = 128 << 20;

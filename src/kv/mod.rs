@@ -12,7 +12,7 @@ mod stream;
 
 pub use index::{IndexLayer, IndexSegment, IndexShape, IndexStep, PooledKeys};
 pub use kv_type::KvType;
-pub use layer::{Cut, GRAIN, KvLayer, KvSegment, KvSpan, KvStep};
+pub use layer::{Cut, GRAIN, KvLayer, KvSegment, KvSpan, KvStep, LONGEST};
 pub use placement::{KvHost, Placement};
 pub use reads::AttentionReads;
 pub use stats::{DecodeTraffic, KvCounts, KvStats, PrefillTraffic, Resident, Seen, StepTaken};

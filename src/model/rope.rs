@@ -4,6 +4,8 @@ use std::f64::consts::PI;
 
 use serde::Serialize;
 
+use crate::kv::LONGEST;
+
 /// How the heads of a model are rotated. A model that takes images gives each pair one of three
 /// positions; for text all three are the token's, so plain partial rotation is exact.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -94,13 +96,14 @@ impl Yarn {
 impl Rope {
     /// Tokens of context that a model trained for `trained` is good for: YaRN stretches it.
     pub fn reach(&self, trained: u32) -> u32 {
-        match &self.scaling {
+        let tokens = match &self.scaling {
             RopeScaling::None | RopeScaling::Linear { .. } => trained,
             // The conversion stops at the largest number.
             RopeScaling::Yarn(yarn) => {
                 trained.max((f64::from(yarn.original_context) * yarn.factor) as u32)
             }
-        }
+        };
+        tokens.min(LONGEST)
     }
 
     /// The frequency of each of the `n_rot / 2` pairs in radians a token, and the magnitude that
@@ -163,7 +166,7 @@ mod tests {
         assert_eq!(reach(Yarn::new(12.0, 262_144), 262_144), 3_145_728);
         // A file may name the stretched context itself.
         assert_eq!(reach(Yarn::new(4.0, 32_768), 131_072), 131_072);
-        assert_eq!(reach(Yarn::new(1e9, 32_768), 131_072), u32::MAX);
+        assert_eq!(reach(Yarn::new(1e9, 32_768), 131_072), LONGEST);
         assert_eq!(rope(RopeScaling::None).reach(4096), 4096);
     }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Error, Result,
     gpu::{Buf, Gpu, Heap, Memory, MemoryKind},
-    kv::{FEW, KvLayer, KvSpan, Staging},
+    kv::{FEW, KvLayer, KvSpan, LONGEST, Staging},
     ops::{
         Routing, Tensor, Tokens, attention::AttentionScratch, experts::ExpertScratch,
         gated_delta::GatedDeltaScratch, host_rows::HostRows, product, select_blocks::SelectScratch,
@@ -207,7 +207,8 @@ impl Workspace {
     /// `sequences`, of which no more than [`FEW`] step together.
     ///
     /// # Errors
-    /// [`crate::Error::Device`] when memory is short or even one row exceeds a binding.
+    /// [`crate::Error::Device`] when memory is short or even one row exceeds a binding,
+    /// [`Error::Context`] for a context beyond [`LONGEST`].
     pub fn new(
         gpu: &dyn Memory,
         config: &ModelConfig,
@@ -215,6 +216,11 @@ impl Workspace {
         context: u32,
         sequences: u32,
     ) -> Result<Self> {
+        if context > LONGEST {
+            let fault =
+                format!("a context of {context} tokens is more than the {LONGEST} there can be");
+            return Err(Error::Context(fault));
+        }
         let widest = u64::from(widest_row(config)) * 4;
         let fitting = (gpu.caps().max_binding / widest).clamp(1, u64::from(rows));
         let rows = fitting as u32;

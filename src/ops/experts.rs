@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     Error, Result,
-    gpu::{Bind, Buf, Grid, Memory, MemoryKind, Recorder},
+    gpu::{Bind, Buf, Caps, Grid, Memory, MemoryKind, Recorder},
     shader::Variant,
 };
 
@@ -48,8 +48,21 @@ pub struct ExpertScratch {
 /// Pairs in the smallest tile: there are the most of these.
 const SMALLEST_TILE: u32 = 16;
 const WORKGROUP: u64 = 64;
-/// Slots whose sums fit workgroup memory in `expert_down.wgsl`.
+/// Most slots of `expert_down.wgsl`.
 const MOST_SLOTS: u32 = 32;
+
+/// Slots that `expert_down.wgsl` has workgroup memory for: `k`, or a few more.
+fn slots(k: u32, lanes: u32) -> u32 {
+    k.next_multiple_of(MAT_VEC / lanes)
+}
+
+/// Whether the sums of `k` experts' rows have room in workgroup memory.
+fn sums_fit(down: &Matrix, k: u32, caps: &Caps) -> bool {
+    let (lanes, subgroup) = mat_vec_lanes(down, caps);
+    let partial = if subgroup || lanes == 1 { 0 } else { lanes };
+    k <= MOST_SLOTS
+        && slots(k, lanes) * MAT_VEC_ROWS * 4 * (partial + 1) <= caps.max_workgroup_memory
+}
 
 impl ExpertScratch {
     /// Room for `max_n` tokens of `k` experts, or for as many as a binding holds: the others then
@@ -175,7 +188,7 @@ impl Pass<'_> {
         let each = Product { op, w: down, x: &scratch.h, y: &scratch.d, n, epilogue, rows };
         match down.parts.as_slice() {
             // The rows of a token's experts are all in one place.
-            [part] if self.few && k <= MOST_SLOTS => {
+            [part] if self.few && sums_fit(down, k, rec.gpu().caps()) => {
                 let rows = Rows::Pairs(Pairs { share: k, ..of_h }, Order::Given);
                 self.down_and_combine(rec, part, &Product { y: self.y, n: self.n, rows, ..each })
             }
@@ -201,7 +214,7 @@ impl Pass<'_> {
             .flag("shared", self.routing.shared.is_some())
             .flag("subgroup", subgroup)
             .number("LANES", lanes)
-            .number("SLOTS", self.k.next_multiple_of(MAT_VEC / lanes));
+            .number("SLOTS", slots(self.k, lanes));
         let tile = if lanes == 1 { MAT_VEC * MAT_VEC_ROWS } else { MAT_VEC_ROWS };
         let params = product.params(part, tile);
         let mut bindings: Vec<Bind<'_>> = vec![
@@ -425,6 +438,12 @@ mod tests {
                 all.check(t, n as usize, &ids);
             }
         });
+    }
+
+    #[test]
+    fn more_sums_than_workgroup_memory_holds() {
+        let many = Case { n_expert: 33, n_ff: 1024, k: 32, ..SMALL };
+        each_device(|t| many.check_to(t, 1, &choose(1, 32, 33), 1e-4));
     }
 
     #[test]

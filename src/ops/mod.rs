@@ -45,7 +45,11 @@ pub use tokens::Tokens;
 use crate::gpu::Caps;
 
 /// Workgroup size for reductions over rows of `width` values: a power of two within WebGPU's
-/// limit, no wider than useful.
+/// limit, no wider than useful. Software has vectors of about 8, and changes between those of a
+/// workgroup at every barrier.
 fn reduction_width(width: u32, caps: &Caps) -> u32 {
+    if caps.software {
+        return 8;
+    }
     width.next_power_of_two().clamp(32, 256).min(caps.max_invocations)
 }

@@ -253,7 +253,8 @@ fn warm_up(engine: &mut Engine) -> Result<()> {
             engine.decode_each(&mut each.collect::<Vec<_>>())?;
         }
     }
-    engine.logits(&sequences[0]).map(drop)
+    engine.logits(&sequences[0])?;
+    engine.compile_prefill()
 }
 
 #[cfg(test)]

@@ -116,7 +116,11 @@ impl Constraint {
         match self.phase {
             Phase::Thinking => Ok(true),
             Phase::Start if Some(token) == self.think => Ok(true),
-            _ => Ok(self.mask()?.is_allowed(token)),
+            _ => {
+                let mask = self.mask()?;
+                // A model may have more logits than there are tokens.
+                Ok((token as usize) < mask.len() && mask.is_allowed(token))
+            }
         }
     }
 
@@ -368,6 +372,7 @@ mod tests {
         }
         let mut constraint = constraints.compile(&grammar, Thinking::Never).unwrap();
         assert!(!constraint.allows(ids("<think>")[0]).unwrap());
+        assert!(!constraint.allows(u32::MAX).unwrap(), "no token of the vocabulary");
         assert!(!constraint.clone().allows(ids("2")[0]).unwrap());
     }
 

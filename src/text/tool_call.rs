@@ -90,17 +90,37 @@ fn schema<'t>(tools: Option<&'t Value>, function: &str, parameter: &str) -> Opti
     named.next()?.get("parameters")?.get("properties")?.get(parameter)
 }
 
-/// A value written as text: a string where the schema says so, else JSON or Python, else a string.
+/// The types that a schema names.
+fn types(schema: &Value) -> Vec<&str> {
+    let named: Vec<&str> = match schema.get("type") {
+        Some(Value::Array(several)) => several.iter().filter_map(Value::as_str).collect(),
+        one => one.and_then(Value::as_str).into_iter().collect(),
+    };
+    let one_of = ["anyOf", "oneOf"].iter().filter_map(|key| schema.get(key)?.as_array());
+    one_of.flatten().flat_map(types).chain(named).collect()
+}
+
+/// A value written as text: JSON or Python, unless that is of a type that the schema does not name
+/// beside strings; else a string.
 fn typed(text: &str, schema: Option<&Value>) -> Value {
-    if schema.and_then(|s| s.get("type")).and_then(Value::as_str) == Some("string") {
-        return text.into();
-    }
-    match text.trim() {
+    let value = match text.trim() {
         "True" => true.into(),
         "False" => false.into(),
         "None" => Value::Null,
         json => serde_json::from_str(json).unwrap_or_else(|_| text.into()),
-    }
+    };
+    let types = schema.map(types).unwrap_or_default();
+    let may_be = match &value {
+        Value::Null => types.contains(&"null"),
+        Value::Bool(_) => types.contains(&"boolean"),
+        Value::Number(n) => {
+            types.contains(&"number") || (!n.is_f64() && types.contains(&"integer"))
+        }
+        Value::String(_) => false,
+        Value::Array(_) => types.contains(&"array"),
+        Value::Object(_) => types.contains(&"object"),
+    };
+    if types.contains(&"string") && !may_be { text.into() } else { value }
 }
 
 #[cfg(test)]
@@ -109,7 +129,12 @@ mod tests {
     use serde_json::json;
 
     fn arguments(body: &str) -> Vec<(String, Value)> {
-        let properties = json!({"s": {"type": "string"}, "n": {"type": "number"}});
+        let properties = json!({
+            "s": {"type": "string"},
+            "n": {"type": "number"},
+            "sn": {"type": ["string", "null"]},
+            "si": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        });
         let tools = json!([{"function": {"name": "f", "parameters": {"properties": properties}}}]);
         let calls = parse(body, Some(&tools)).unwrap();
         let call = |c: ParsedCall| (c.name, serde_json::from_str(&c.arguments).unwrap());
@@ -125,6 +150,15 @@ mod tests {
         let expected =
             json!({"s": "12", "n": 1.5, "b": true, "z": null, "l": [1, "é"], "t": "plain text"});
         assert_eq!(arguments(body), [("f".into(), expected)]);
+    }
+
+    #[test]
+    fn a_string_among_other_types_stays_one() {
+        let body = "<function=f>\n<parameter=sn>\n12\n</parameter>\n<parameter=si>\n1.5\n</parameter>\n\
+                    </function><function=f>\n<parameter=sn>\nnull\n</parameter>\n\
+                    <parameter=si>\n7\n</parameter>\n</function>";
+        let expected = [json!({"sn": "12", "si": "1.5"}), json!({"sn": null, "si": 7})];
+        assert_eq!(arguments(body), expected.map(|each| ("f".into(), each)));
     }
 
     #[test]

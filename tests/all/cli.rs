@@ -62,6 +62,7 @@ fn wrong_usage_is_status_2_and_named() {
         (&["-n", "-2"], "--predict"),
         (&["-p"], "--prompt"),
         (&["-ub", "0"], "--ubatch-size"),
+        (&["-c", "4294967295"], "--ctx-size"),
         (&["--rope-freq-scale", "0"], "--rope-freq-scale"),
         (&["--kv-staging", "4095K"], "--kv-staging"),
         (&["-p", "a", "-f", "b"], "--file"),

@@ -26,6 +26,26 @@ fn after_the_first_decode_step_nothing_is_created() {
     }
 }
 
+/// The first prompt waits for no kernel, whatever its length.
+#[test]
+fn kernels_of_prompts_are_compiled_ahead() {
+    for model in ["tiny-qwen35moe", "tiny-llama", "tiny-qwen4exp"] {
+        let path = fixtures().join(format!("models/{model}.gguf"));
+        let mut engine = load(&path, DeviceOptions::default(), KvType::F16, 100);
+        engine.compile_prefill().unwrap();
+        let before = (engine.counters().pipelines, engine.paths());
+        let mut seq = engine.new_sequence().unwrap();
+        for n in [2, 3, 9, 17, 33, 40, 70, 100, 101, 130] {
+            engine.clear(&mut seq);
+            engine.prefill(&mut seq, &vec![1; n], &mut |_| ControlFlow::Continue(())).unwrap();
+        }
+        engine.prefill(&mut seq, &[1; 50], &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut late = engine.paths();
+        late.retain(|path| !before.1.contains(path));
+        assert_eq!(engine.counters().pipelines, before.0, "{model}: {late:?}");
+    }
+}
+
 /// A step of those of `seqs` that `who` names.
 fn step(engine: &mut Engine, seqs: &mut [Sequence], who: &[usize]) {
     let members = seqs.iter_mut().enumerate().filter(|(i, _)| who.contains(i));

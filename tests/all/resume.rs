@@ -117,6 +117,12 @@ fn a_file_that_does_not_fit_is_said_and_replaced_and_one_of_something_else_stays
     assert_eq!(again, text);
     let (_, log) = good(ask(&["-ctk", "f32"]));
     assert!(log.contains("was saved with another type of keys: f16, where this one is f32"));
+    // Nothing was processed that could take its place.
+    let saved = fs::read(&file).unwrap();
+    let output = ask(&["-c", "4"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("is left as it was"));
+    assert!(fs::read(&file).unwrap() == saved);
     fs::write(&file, "Buy milk.").unwrap();
     let output = ask(&[]);
     assert_eq!(output.status.code(), Some(2));

@@ -51,7 +51,8 @@
 //!   conversation outgrows its KV segments (`tests/all/decode_is_static.rs`).
 //! - A submission is bounded by measured time (about 200 ms), so that no driver's watchdog fires.
 //! - Every shader variant is listed in `shaders/variants.txt` and valid under WebGPU's default
-//!   limits without optional features, or is the `subgroup` twin of one that is.
+//!   limits. It takes no optional feature, or is the `subgroup` twin of one that takes none, or is one of
+//!   `coop_*`, in whose stead devices without cooperative matrices use others.
 //! - No result depends on what a buffer held before: tests run with every buffer full of NaN.
 //! - What is allocated through [`gpu::Memory`] is planned by the same code ([`plan`]).
 //! - Only token ids, text and settings cross between `serve`'s HTTP threads and the engine's.

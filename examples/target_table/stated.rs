@@ -46,7 +46,11 @@ pub(crate) fn parse(text: &str) -> Result<BTreeMap<&str, Figures>, String> {
 }
 
 /// What is wrong with `table`, a sentence each: by itself, and against the `stated` one.
-pub(crate) fn faults(table: &Table, mut stated: Option<BTreeMap<&str, Figures>>) -> Vec<String> {
+pub(crate) fn faults(
+    table: &Table,
+    target: &str,
+    mut stated: Option<BTreeMap<&str, Figures>>,
+) -> Vec<String> {
     let mut faults = Vec::new();
     for (variant, now) in table {
         let name = variant.to_string();
@@ -64,9 +68,8 @@ pub(crate) fn faults(table: &Table, mut stated: Option<BTreeMap<&str, Figures>>)
         if waves < floor {
             faults.push(format!("{name}: {waves} waves a SIMD, {floor} are stated"));
         }
-        // Formats of 1 to 3 bits leave large cards less time for a byte than unpacking it takes.
-        let (bound, most) = (now.get(Column::Bound), before.get(Column::Bound).max(99));
-        if work::decodes(variant) && bound > most {
+        let (bound, before_bound) = (now.get(Column::Bound), before.get(Column::Bound));
+        if work::decodes(variant) && bound > work::most(variant, target, before_bound) {
             faults.push(format!("{name} takes {bound} % of the time of its bytes"));
         }
         let kept = [

@@ -183,6 +183,14 @@ impl Recorder {
         self.wanted.push(Wanted::Copy(copy));
     }
 
+    /// The kernels of its dispatches.
+    pub(crate) fn variants(&self) -> impl Iterator<Item = &Variant> {
+        self.wanted.iter().filter_map(|wanted| match wanted {
+            Wanted::Dispatch(unbound) => Some(&unbound.variant),
+            Wanted::Copy(_) => None,
+        })
+    }
+
     /// Closes the list.
     ///
     /// # Errors
@@ -192,11 +200,7 @@ impl Recorder {
         if self.params.is_empty() {
             self.params.resize(PARAM_SLOT as usize, 0);
         }
-        let variants = self.wanted.iter().filter_map(|wanted| match wanted {
-            Wanted::Dispatch(unbound) => Some(&unbound.variant),
-            Wanted::Copy(_) => None,
-        });
-        let kernels = self.gpu.kernels(variants)?;
+        let kernels = self.gpu.kernels(self.variants())?;
         let usage = wgpu::BufferUsages::UNIFORM | wgpu::BufferUsages::COPY_DST;
         let size = self.params.len() as u64;
         let params = self.gpu.create("params", size, usage, MemoryKind::Staging)?;

@@ -1,4 +1,5 @@
-//! Submission and read-back: the only place where the host waits for the device.
+//! Submission and read-back, for which the host waits. Otherwise it waits for the device only when
+//! uploads pile up (`device.rs`) and between the parts of a long recording (`pace.rs`).
 
 use super::{
     Buf, Gpu, Heap, MemoryKind, Recording,

@@ -277,18 +277,23 @@ mod tests {
         gpu::Heap,
         ops::{
             reference,
-            testing::{Stored, TestDevice, assert_close, each_device, in_turn, random},
+            testing::{Stored, TestDevice, assert_close, each_device, each_form, random},
         },
         quant::BlockType,
     };
 
     /// Shapes and types of one case.
+    #[derive(Clone, Copy)]
     struct Case {
         types: [BlockType; 3],
         n_expert: usize,
         n_embd: usize,
         n_ff: usize,
         k: usize,
+        /// Largest of x.
+        size: f32,
+        /// Few tokens are multiplied as whole numbers, where the device does that.
+        whole: bool,
     }
 
     const SMALL: Case = Case {
@@ -297,12 +302,14 @@ mod tests {
         n_embd: 64,
         n_ff: 32,
         k: 2,
+        size: 1.0,
+        whole: true,
     };
 
     impl Case {
         /// Routes `n` tokens as `ids` says, on a fresh scratch; returns y and what it should be.
         fn run(&self, t: &TestDevice, n: usize, ids: &[u32]) -> (Vec<f32>, Vec<f64>) {
-            let Self { types, n_expert, n_embd, n_ff, k } = *self;
+            let Self { types, n_expert, n_embd, n_ff, k, size, whole } = *self;
             let gate = Stored::new(types[0], 1, [n_expert, n_ff, n_embd]);
             let up = Stored::new(types[1], 2, [n_expert, n_ff, n_embd]);
             let (embd, ff, e) = (n_embd as u32, n_ff as u32, n_expert as u32);
@@ -312,7 +319,8 @@ mod tests {
             let (down, down_values) = t.weights(types[2], [n_expert, n_embd, n_ff]);
             let experts = Experts { gate_up: gate_up.unwrap_or_else(|e| panic!("{e}")), down };
 
-            let (x, before) = (random(n as u64, n * n_embd), random(8, n * n_embd));
+            let x: Vec<f32> = random(n as u64, n * n_embd).iter().map(|v| v * size).collect();
+            let before = random(8, n * n_embd);
             let weights = random(9, n * k);
             let mut routing = Routing::new(&t.gpu, n as u32, k as u32).unwrap();
             t.gpu.upload(&routing.ids, 0, bytemuck::cast_slice(ids)).unwrap();
@@ -322,8 +330,10 @@ mod tests {
             let shared = n.is_multiple_of(2);
             routing.shared = shared
                 .then(|| SharedExpert { gate: t.upload(&gates, 1), out: t.upload(&out, n_embd) });
-            let scratch = ExpertScratch::new(&t.gpu, n as u32, k as u32, e, ff, embd).unwrap();
-            let (x_t, y) = (t.factor(&x, n_embd), t.upload(&before, n_embd));
+            let mut scratch = ExpertScratch::new(&t.gpu, n as u32, k as u32, e, ff, embd).unwrap();
+            scratch.h.whole.take_if(|_| !whole);
+            let x_t = if whole { t.factor(&x, n_embd) } else { t.upload(&x, n_embd) };
+            let y = t.upload(&before, n_embd);
             t.run(|rec| record(rec, &experts, &x_t, &routing, &scratch, &y, n as u32));
 
             let stack = reference::experts::Weights {
@@ -347,7 +357,7 @@ mod tests {
         fn check_to(&self, t: &TestDevice, n: usize, ids: &[u32], near: f64) {
             println!("{} tokens of {} experts, {:?}", n, self.n_expert, self.types);
             let (got, want) = self.run(t, n, ids);
-            let whole = t.gpu.caps().int_dot && n <= FEW as usize;
+            let whole = self.whole && t.gpu.caps().int_dot && n <= FEW as usize;
             assert_close(&got, &want, if whole { 1e-4 } else { near });
         }
     }
@@ -370,19 +380,53 @@ mod tests {
     #[test]
     fn every_type() {
         use BlockType::*;
-        let check = |t: &_, types| {
-            let case = Case { types, n_expert: 3, n_embd: 256, n_ff: 256, k: 2 };
-            for n in [1, 10] {
-                case.check(t, n, &choose(n, 2, 3));
+        each_form(|t, ty, whole| {
+            // Floats have no form for whole numbers.
+            let numbers = ty.block_elements() > 1;
+            if whole && !numbers {
+                return;
             }
-        };
-        let types = BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu());
-        in_turn(types, |t, &ty| check(t, [ty; 3]));
+            // Gate and up of one type, and of two.
+            let types = if ty == Q4K { [Q4K, Q6K, Q4K] } else { [ty; 3] };
+            let case = Case { types, n_expert: 3, n_embd: 256, n_ff: 256, whole, ..SMALL };
+            case.check(t, 1, &choose(1, 2, 3));
+            if !whole {
+                case.check(t, 10, &choose(10, 2, 3));
+            }
+            let format = format!("format={}", ty.planes().expect("runs").format);
+            for shader in ["expert_down ", "mat_vec "] {
+                let ran = |k: &String| {
+                    let mut words = k.split(' ');
+                    let experts = shader != "mat_vec " || k.contains(" experts");
+                    k.starts_with(shader)
+                        && experts
+                        && words.any(|w| w == format)
+                        && k.contains(" whole") == whole
+                };
+                assert!(t.gpu.kernel_names().iter().any(ran), "{ty}, whole: {whole}");
+            }
+        });
         each_device(|t| {
-            check(t, [Q4K, Q6K, Q4K]);
-            let odd = Case { types: [F32, F32, F32], n_expert: 3, n_embd: 33, n_ff: 7, k: 1 };
+            let odd = Case { types: [F32; 3], n_expert: 3, n_embd: 33, n_ff: 7, k: 1, ..SMALL };
             odd.check(t, 3, &[2, 0, 2]);
             odd.check(t, 9, &[2, 0, 2, 1, 1, 0, 2, 2, 2]);
+        });
+    }
+
+    /// What their experts make is a million times as large again.
+    #[test]
+    fn activations_of_a_million_stay_exact() {
+        use BlockType::{Q4K, Q6K};
+        each_device(|t| {
+            for whole in [true, false] {
+                let large = Case { size: 1e6, whole, ..SMALL };
+                for n in [1, 8, 9] {
+                    large.check(t, n, &choose(n, 2, 6));
+                }
+            }
+            let types = [Q4K, Q4K, Q6K];
+            let wide = Case { types, n_expert: 3, n_embd: 256, n_ff: 256, size: 1e6, ..SMALL };
+            wide.check(t, 1, &choose(1, 2, 3));
         });
     }
 
@@ -393,9 +437,10 @@ mod tests {
             SMALL.check(&t, n, &choose(n, 2, 6));
         }
         use BlockType::{F32, Q4K, Q6K};
-        let wide = Case { types: [Q4K, Q4K, Q6K], n_expert: 3, n_embd: 512, n_ff: 256, k: 2 };
+        let types = [Q4K, Q4K, Q6K];
+        let wide = Case { types, n_expert: 3, n_embd: 512, n_ff: 256, ..SMALL };
         wide.check(&t, 2, &choose(2, 2, 3));
-        let odd = Case { types: [F32, F32, F32], n_expert: 3, n_embd: 33, n_ff: 7, k: 1 };
+        let odd = Case { types: [F32; 3], n_expert: 3, n_embd: 33, n_ff: 7, k: 1, ..SMALL };
         odd.check(&t, 3, &[2, 0, 2]);
         let names = t.gpu.kernel_names();
         assert!(names.iter().any(|k| k.starts_with("expert_down") && k.contains("LANES=1 ")));
@@ -407,6 +452,7 @@ mod tests {
         for n in [9, 65] {
             SMALL.check_to(&t, n, &choose(n, 2, 6), 2e-3);
         }
+        Case { size: 1e6, ..SMALL }.check_to(&t, 9, &choose(9, 2, 6), 2e-3);
         // Groups of no token, of one and of more than a tile.
         let one = Case { k: 1, ..SMALL };
         let ids: Vec<u32> = (0..90).map(|t| if t == 40 { 5 } else { 2 }).collect();

@@ -33,6 +33,12 @@ enum Shapes {
 }
 
 impl GateUp {
+    /// Both in one matrix.
+    #[cfg(test)]
+    pub(super) fn of(both: Matrix) -> Self {
+        Self(Kind::Merged(both))
+    }
+
     /// Uploads `n_expert` (1: a plain FFN) pairs of matrices of `n_ff` rows of `n_in` weights to
     /// `heap`.
     ///

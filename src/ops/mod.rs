@@ -19,6 +19,8 @@ pub mod index_write;
 pub mod kv_pages;
 pub mod kv_stage;
 pub mod kv_write;
+#[cfg(test)]
+mod listed;
 pub(crate) mod matrix;
 pub mod ple_gate;
 pub mod product;

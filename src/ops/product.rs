@@ -279,7 +279,9 @@ mod tests {
         gpu::Heap,
         ops::{
             Source,
-            testing::{TestDevice, assert_close, each_device, in_turn, multiply, random, silu},
+            testing::{
+                TestDevice, assert_close, each_device, each_form, in_turn, multiply, random, silu,
+            },
         },
         quant::{BlockType, dequantise, random::random_weights},
     };
@@ -334,21 +336,12 @@ mod tests {
         assert_close(&t.read(&y), &multiply(&values, x, n_in), tolerance);
     }
 
-    /// Every type of f32 and of whole numbers, with sums by subgroups once and without them once.
     #[test]
     fn mat_vec_of_every_type() {
-        each_device(|t| {
-            let caps = t.gpu.caps();
-            for (i, ty) in types().enumerate() {
-                let first = i % 2 == 0;
-                let whole = if caps.subgroup { first } else { caps.int_dot };
-                if !caps.subgroup && whole == first {
-                    continue;
-                }
-                for &n_in in widths(ty) {
-                    let check = if whole { check_whole } else { check };
-                    check(t, ty, n_in, 37, 1);
-                }
+        each_form(|t, ty, whole| {
+            for &n_in in widths(ty) {
+                let check = if whole { check_whole } else { check };
+                check(t, ty, n_in, 37, 1);
             }
         });
     }

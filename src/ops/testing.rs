@@ -80,6 +80,22 @@ pub(crate) fn in_turn<T>(items: impl IntoIterator<Item = T>, test: impl Fn(&Test
     });
 }
 
+/// Runs `test` of every type of weights on two test devices: where x is to be whole numbers (`true`) and
+/// where it is not, in turn with sums by subgroups.
+pub(crate) fn each_form(test: impl Fn(&TestDevice, BlockType, bool)) {
+    each_device(|t| {
+        let caps = t.gpu.caps();
+        let types = BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu());
+        for (i, &ty) in types.enumerate() {
+            let first = i % 2 == 0;
+            let whole = if caps.subgroup { first } else { caps.int_dot };
+            if caps.subgroup || whole != first {
+                test(t, ty, whole);
+            }
+        }
+    });
+}
+
 impl TestDevice {
     /// One that uses cooperative matrices, or none with a message where there are not any.
     pub(crate) fn with_matrices() -> Option<Self> {

@@ -4,8 +4,9 @@ use crate::common::{
     devices::{
         as_it_is, int_dot, load, matrices, poisoned, small_bindings_and_grids, webgpu_defaults,
     },
-    edited::scaled,
+    edited::{rescaled, scaled},
     expected::{Expected, FLOAT32_LIMIT, HIDDEN_LIMIT, Prompt, fixtures},
+    forward64::Model,
 };
 use engine::{
     Engine,
@@ -163,6 +164,51 @@ fn models_by_cooperative_matrices() {
             compare_logits(&mut engine, prompt, 512, |_| MATRICES_LIMIT);
             compare_greedy(&mut engine, prompt, SOME, MATRICES_LIMIT);
         }
+    }
+}
+
+/// Of the weights in f64.
+#[test]
+fn large_activations_by_whole_numbers_and_cooperative_matrices() {
+    // Values and hidden values of every block are 2^20 times as large.
+    let large = |name: &str| ["attn_v.", "ffn_up"].iter().any(|n| name.contains(n));
+    let file = fixtures().join("models/mid-qwen35moe-Q8_0.gguf");
+    let file = rescaled(&file, large, 2f32.powi(20));
+    let model = Model::open(file.path());
+    let mut state = model.state();
+    let ids: Vec<u32> = (0..12).map(|i| i * 7 % 640).collect();
+    let want: Vec<_> = ids.iter().map(|id| model.step(&mut state, *id)).collect();
+    let made = want.iter().flat_map(|step| &step.layers).flat_map(|layer| &layer.ffn_out);
+    let largest = made.fold(0.0, |m: f64, v| m.max(v.abs()));
+    println!("experts make up to {largest}");
+    assert!(largest > 1e6);
+    for (device, chunks, kernel, limit) in [
+        (int_dot(), [1, 8].as_slice(), " whole", WHOLE_LIMIT),
+        (matrices(), &[16], "coop_product", MATRICES_LIMIT),
+    ] {
+        let mut engine = load(file.path(), device, KvType::F32, 16);
+        if kernel == "coop_product" && engine.gpu().caps().matrices.is_none() {
+            println!("skipped: {} has no cooperative matrices", engine.gpu().adapter().name);
+            continue;
+        }
+        let every: Vec<usize> = (0..ids.len()).collect();
+        for &chunk in chunks {
+            let mut seq = engine.new_sequence().unwrap();
+            let mut worst = 0.0_f64;
+            let mut sink = |i: usize, logits: Vec<f32>| {
+                for (got, want) in logits.iter().zip(&want[i].logits) {
+                    let error = (f64::from(*got) - want).abs();
+                    // Fails for NaN.
+                    assert!(error <= limit, "{kernel}, position {i}: {got} instead of {want}");
+                    worst = worst.max(error);
+                }
+                Ok(())
+            };
+            engine.logits_of(&mut seq, &ids, chunk, &every, &mut sink).unwrap();
+            println!("{kernel}, {chunk} at a time: {worst}");
+        }
+        let names = engine.gpu().kernel_names();
+        assert!(names.iter().any(|name| name.contains(kernel)), "{names:?}");
     }
 }
 

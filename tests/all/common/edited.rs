@@ -4,6 +4,7 @@ use engine::{
     gguf::{Gguf, TensorInfo, write::Writer},
     quant::{BlockType, dequantise},
 };
+use half::f16;
 use std::{
     fs,
     io::Write,
@@ -61,6 +62,34 @@ pub(crate) fn scaled(model: &Path, which: impl Fn(&str) -> bool, factor: f32) ->
             values.iter_mut().for_each(|v| *v *= factor);
         }
     })
+}
+
+/// The same by a power of two and in the blocks of the file, which must be Q8_0.
+pub(crate) fn rescaled(model: &Path, which: impl Fn(&str) -> bool, factor: f32) -> Temporary {
+    let gguf = Gguf::open(model).unwrap();
+    let mut writer = Writer::default();
+    for (key, value) in gguf.metadata().iter() {
+        writer.set(key, value.clone());
+    }
+    for tensor in gguf.tensors() {
+        writer.tensor(&tensor.name, tensor.ty, tensor.shape());
+    }
+    let out = Temporary::new();
+    let data = |entry: &TensorInfo, sink: &mut dyn Write| {
+        let tensor = gguf.tensor(&entry.name).unwrap();
+        let mut bytes = gguf.data(tensor).to_vec();
+        if which(&entry.name) {
+            assert_eq!(tensor.ty, BlockType::Q8_0, "{}", entry.name);
+            for block in bytes.chunks_mut(BlockType::Q8_0.block_bytes()) {
+                let scale = f16::from_le_bytes([block[0], block[1]]).to_f32() * factor;
+                assert!(scale.abs() < 65504.0, "{}: a scale of {scale}", entry.name);
+                block[..2].copy_from_slice(&f16::from_f32(scale).to_le_bytes());
+            }
+        }
+        sink.write_all(&bytes)
+    };
+    writer.write(out.path(), data).unwrap();
+    out
 }
 
 /// `model` with `edit` done to the values of every tensor, by name; all are stored as F32.

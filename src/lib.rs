@@ -35,6 +35,7 @@
 //! | [`demo`] | the model that is part of the program |
 //! | [`engine`] | steps of sequences: prefill, decode, logits |
 //! | [`history`] | a sequence and the points that it can go back to |
+//! | [`mod@replace`] | files that take the place of others when they are whole |
 //! | [`session`] | session files: a history on the disk |
 //! | [`text`] | tokenizer, chat template, streaming decode, stop strings, replies taken apart |
 //! | [`sample`] | the sampler chain |
@@ -72,6 +73,7 @@ pub mod ngram;
 pub mod ops;
 pub mod plan;
 pub mod quant;
+pub mod replace;
 pub mod sample;
 pub mod selftest;
 pub mod sequence;

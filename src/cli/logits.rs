@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Args;
-use engine::{Error, Result, plan::Checkpoints};
+use engine::{Error, Result, plan::Checkpoints, replace::replace};
 use safetensors::{Dtype, tensor::TensorView};
 
 use super::{args::ModelArgs, output, progress, report, session};
@@ -103,7 +103,7 @@ pub(super) fn run(args: &LogitsArgs) -> Result<()> {
     Ok(())
 }
 
-/// Writes beside `path` and renames, so that no half-written file is ever found there; but into
+/// Replaces what is at `path`, so that no half-written file is ever found there; but writes into
 /// what is there and no file, such as a pipe, which must not be replaced by one.
 fn write(path: &Path, logits: &[f32], positions: &[usize], vocab: usize) -> Result<()> {
     let ids: Vec<i64> = positions.iter().map(|&position| position as i64).collect();
@@ -119,8 +119,5 @@ fn write(path: &Path, logits: &[f32], positions: &[usize], vocab: usize) -> Resu
     if path.metadata().is_ok_and(|there| !there.is_file()) {
         return fs::write(path, bytes).map_err(|e| Error::io(path, e));
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".part");
-    fs::write(&beside, bytes).map_err(|e| Error::io(&beside, e))?;
-    fs::rename(&beside, path).map_err(|e| Error::io(path, e))
+    replace(path, &bytes)
 }

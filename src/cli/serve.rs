@@ -7,6 +7,7 @@ use std::{
     process,
     sync::{
         Arc,
+        atomic::{AtomicBool, Ordering},
         mpsc::{self, Receiver},
     },
     time::Duration,
@@ -129,7 +130,9 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
     if !local.ip().is_loopback() && options.api_keys.is_empty() {
         output::note("anyone who can reach this machine may use the server: see --api-key");
     }
+    let loading = Arc::new(AtomicBool::new(true));
     let load = || {
+        loading.store(true, Ordering::Relaxed);
         let options = args.model.options(server.parallel, server.checkpoints());
         let engine = session::load(&args.model, &options)?;
         let template = args.template.template(engine.tokenizer())?.map(Arc::new);
@@ -140,11 +143,12 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
             output::note("the file has no chat template: only /v1/completions works");
         }
         output::note(format_args!("serving on http://{local}"));
+        loading.store(false, Ordering::Relaxed);
         Ok(Loaded { engine, name: args.name(), template, sampling })
     };
     // Without anything to save it ends as any program does.
     let (_never, nothing) = mpsc::channel();
-    let stop = if options.sessions.is_some() { stop() } else { nothing };
+    let stop = if options.sessions.is_some() { stop(loading.clone()) } else { nothing };
     serve::serve(listener, options, load, stop)
 }
 
@@ -158,10 +162,13 @@ impl ServeArgs {
 }
 
 /// Receives something when the server is to end: Ctrl-C, or the system's wish. Asked again, it ends
-/// at once.
-fn stop() -> Receiver<()> {
+/// at once, as it does while it is `loading` and has nothing to save.
+fn stop(loading: Arc<AtomicBool>) -> Receiver<()> {
     let (sender, stop) = mpsc::channel();
     let handler = move || {
+        if loading.load(Ordering::Relaxed) {
+            process::exit(130);
+        }
         output::note("ending; press Ctrl-C again to end without saving");
         if sender.send(()).is_err() {
             process::exit(130);

@@ -7,8 +7,9 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
     io,
     path::{Path, PathBuf},
-    process,
 };
+
+use crate::{Error, Result, replace::replace};
 
 /// Larger files are neither read nor written.
 const MOST: usize = 64 << 20;
@@ -86,7 +87,7 @@ impl PipelineCache {
         let Some(Open { cache, file }) = &self.0 else { return };
         let Some(data) = cache.get_data() else { return };
         if let Err(e) = write(file, &data) {
-            tracing::debug!("compiled pipelines are not kept in {}: {e}", file.display());
+            tracing::debug!("compiled pipelines are not kept: {e}");
         }
     }
 }
@@ -112,25 +113,21 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Writes `data` beside `file` and then renames, so that a reader finds all or nothing.
-fn write(file: &Path, data: &[u8]) -> io::Result<()> {
+/// Writes `data` to `file`, so that a reader finds all or nothing.
+fn write(file: &Path, data: &[u8]) -> Result<()> {
+    let io = |error| Error::io(file, error);
     if data.len() > MOST {
-        return Err(io::Error::other(format!("{} bytes are too many", data.len())));
+        return Err(io(io::Error::other(format!("{} bytes are too many", data.len()))));
     }
-    fs::create_dir_all(file.parent().unwrap_or(Path::new(".")))?;
-    let beside = file.with_extension(format!("new-{}", process::id()));
-    let bytes = [&MAGIC[..], &hash(&data).to_le_bytes(), data].concat();
-    let written = fs::write(&beside, bytes).and_then(|()| fs::rename(&beside, file));
-    if written.is_err() {
-        _ = fs::remove_file(&beside);
-    }
-    written
+    fs::create_dir_all(file.parent().unwrap_or(Path::new("."))).map_err(io)?;
+    replace(file, &[&MAGIC[..], &hash(&data).to_le_bytes(), data].concat())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::gpu::{DeviceOptions, Gpu};
+    use std::process;
 
     /// An empty directory of this test's own.
     fn directory(name: &str) -> PathBuf {

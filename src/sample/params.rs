@@ -52,13 +52,13 @@ parameters! {
     typical_p: f32 = 1.0,
     /// Keeps logits within n standard deviations of the largest; 0 or less keeps all.
     top_n_sigma: f32 = -1.0,
-    /// Seen tokens: positive logits are divided by it, the others multiplied; 1 is off.
+    /// Seen tokens: positive logits are divided by it, the others multiplied; 0.01 to 100, 1 is off.
     repeat_penalty: f32 = 1.0,
     /// How many of the latest tokens the three penalties look at; 0: none, -1: all.
     repeat_last_n: i32 = 64,
-    /// Subtracted from the logit of every seen token.
+    /// Subtracted from the logit of every seen token; -100 to 100.
     presence_penalty: f32 = 0.0,
-    /// Subtracted from the logit of a seen token once per occurrence.
+    /// Subtracted from the logit of a seen token once per occurrence; -100 to 100.
     frequency_penalty: f32 = 0.0,
     /// Seed of the draws; -1 takes a random one.
     seed: i64 = -1,
@@ -79,16 +79,18 @@ impl SamplingParams {
         require("min_p", "--min-p", self.min_p, fraction, "lie between 0 and 1")?;
         require("typical_p", "--typical", self.typical_p, fraction, "lie between 0 and 1")?;
         require("top_n_sigma", "--top-nsigma", self.top_n_sigma, finite, "be a finite number")?;
-        let positive = |x: f32| x > 0.0 && x.is_finite();
+        // What lies beyond overflows, or is no penalty but a ban, for which there is logit_bias.
+        let factor = |x: f32| (0.01..=100.0).contains(&x);
+        let difference = |x: f32| (-100.0..=100.0).contains(&x);
         let (name, flag) = ("repeat_penalty", "--repeat-penalty");
-        require(name, flag, self.repeat_penalty, positive, "be a finite number above 0")?;
+        require(name, flag, self.repeat_penalty, factor, "lie between 0.01 and 100")?;
         let at_least_minus_one = |n: i64| n >= -1;
         let (name, flag) = ("repeat_last_n", "--repeat-last-n");
         require(name, flag, self.repeat_last_n.into(), at_least_minus_one, "be -1 or more")?;
         let (name, flag) = ("presence_penalty", "--presence-penalty");
-        require(name, flag, self.presence_penalty, finite, "be a finite number")?;
+        require(name, flag, self.presence_penalty, difference, "lie between -100 and 100")?;
         let (name, flag) = ("frequency_penalty", "--frequency-penalty");
-        require(name, flag, self.frequency_penalty, finite, "be a finite number")?;
+        require(name, flag, self.frequency_penalty, difference, "lie between -100 and 100")?;
         require("seed", "--seed", self.seed, at_least_minus_one, "be -1 or more")?;
         let bias = |x: f32| x.is_finite() || x == f32::NEG_INFINITY;
         for &(_, value) in &self.logit_bias {
@@ -213,6 +215,9 @@ mod tests {
             ("--repeat-penalty", SamplingParams { repeat_penalty: 0.0, ..ok.clone() }),
             ("--repeat-last-n", SamplingParams { repeat_last_n: -2, ..ok.clone() }),
             ("--presence-penalty", SamplingParams { presence_penalty: f32::NAN, ..ok.clone() }),
+            ("--repeat-penalty", SamplingParams { repeat_penalty: 1e-38, ..ok.clone() }),
+            ("--presence-penalty", SamplingParams { presence_penalty: -3.4e38, ..ok.clone() }),
+            ("--frequency-penalty", SamplingParams { frequency_penalty: 101.0, ..ok.clone() }),
             ("--frequency-penalty", SamplingParams { frequency_penalty: f32::NAN, ..ok.clone() }),
             ("--seed", SamplingParams { seed: -2, ..ok.clone() }),
             ("--logit-bias", SamplingParams { logit_bias: vec![(0, f32::INFINITY)], ..ok }),

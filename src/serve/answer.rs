@@ -67,6 +67,8 @@ pub(super) struct Answer {
     pub(super) model: Arc<Model>,
     pub(super) telling: Telling,
     pub(super) choices: Vec<Choice>,
+    /// It is told as it comes, and nothing of that twice.
+    pub(super) is_streamed: bool,
     one_call: bool,
 }
 
@@ -79,6 +81,7 @@ pub(super) struct Choice {
     pub(super) tokens: Vec<u32>,
     /// Of the tokens, those of the thinking.
     pub(super) thought: usize,
+    /// Kept for the whole answer alone: they are the most of it.
     pub(super) logprobs: Vec<Value>,
     pub(super) done: Option<Summary>,
 }
@@ -144,6 +147,7 @@ impl Answer {
             created: now(),
             telling,
             choices: std::iter::repeat_with(choice).take(choices).collect(),
+            is_streamed: false,
             one_call: reading.one_call,
             model,
         }
@@ -162,7 +166,9 @@ impl Answer {
                 let logprobs = chosen.logprobs.as_ref().map(|l| self.logprob(&chosen, l));
                 let choice = &mut self.choices[index];
                 choice.tokens.push(chosen.id);
-                choice.logprobs.extend(logprobs.clone());
+                if !self.is_streamed {
+                    choice.logprobs.extend(logprobs.clone());
+                }
                 let parts = choice.parser.push(&chosen.text);
                 let parts = self.add(index, parts);
                 let choice = &mut self.choices[index];
@@ -211,10 +217,6 @@ impl Answer {
     /// A line about the finished answer, for the log.
     pub(super) fn summary(&self) -> String {
         let line = |done: &Summary| {
-            let rate = |tokens: usize, time: Duration| match time.as_secs_f64() {
-                0.0 => 0.0,
-                seconds => tokens as f64 / seconds,
-            };
             format!(
                 "prompt {} tokens ({} cached), {:.1} tok/s, first token after {:.0} ms | generated \
                  {} tokens, {:.1} tok/s",
@@ -289,12 +291,8 @@ pub(super) fn progress(progress: &Progress) -> Value {
 /// Counts and times as llama.cpp tells them.
 pub(super) fn timings(done: &Summary) -> Value {
     let phase = |tokens: usize, time: Duration| {
-        let (each, rate) = match (tokens, time.as_secs_f64()) {
-            // What took no time has no rate.
-            (0, _) | (_, 0.0) => (0.0, 0.0),
-            (n, seconds) => (seconds * 1e3 / n as f64, n as f64 / seconds),
-        };
-        (tokens, millis(time), each, rate)
+        let each = if tokens == 0 { 0.0 } else { millis(time) / tokens as f64 };
+        (tokens, millis(time), each, rate(tokens, time))
     };
     let (prompt_n, prompt_ms, prompt_each, prompt_rate) =
         phase(done.prompt - done.cached, done.prompt_time);
@@ -312,6 +310,14 @@ pub(super) fn timings(done: &Summary) -> Value {
         "predicted_per_token_ms": predicted_each,
         "predicted_per_second": predicted_rate,
     })
+}
+
+/// Tokens a second; 0 where there was no time to measure.
+fn rate(tokens: usize, time: Duration) -> f64 {
+    match time.is_zero() {
+        true => 0.0,
+        false => tokens as f64 / time.as_secs_f64(),
+    }
 }
 
 /// In milliseconds.

@@ -2,8 +2,7 @@
 //! server reads nothing of it but title and time.
 
 use std::{
-    fs,
-    io::{self, Write},
+    fs, io,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -15,7 +14,7 @@ use axum::{
 use serde_json::{Value, json};
 
 use super::{app::App, error::ApiError, http, queue::Action, store};
-use crate::{Error, session::Replacement};
+use crate::{Error, replace::Replacement};
 
 /// All, the newest first, without their messages.
 pub(super) async fn list(State(app): State<Arc<App>>) -> Result<Response, ApiError> {
@@ -70,12 +69,7 @@ pub(super) async fn keep(
         let folder = path.parent().unwrap_or(Path::new("."));
         let text = Value::Object(fields.into_inner()).to_string();
         let written = fs::create_dir_all(folder).map_err(|e| Error::io(folder, e));
-        written.and_then(|()| {
-            let replacement = Replacement::begin(&path)?;
-            let written = replacement.file().write_all(text.as_bytes());
-            written.map_err(|e| Error::io(&path, e))?;
-            replacement.finish()
-        })?;
+        written.and_then(|()| Replacement::private(&path)?.finish_with(text.as_bytes()))?;
         Ok(())
     })
     .await?;
@@ -98,7 +92,7 @@ pub(super) async fn forget(
 }
 
 fn folder(app: &App) -> Result<PathBuf, ApiError> {
-    Ok(app.sessions()?.join("conversations"))
+    Ok(app.sessions()?.join(store::CONVERSATIONS))
 }
 
 fn path(app: &App, id: &str) -> Result<PathBuf, ApiError> {

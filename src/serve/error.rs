@@ -110,10 +110,12 @@ impl From<Error> for ApiError {
     fn from(error: Error) -> Self {
         match error {
             // What the request has caused: the template's own sentence, a parameter out of range,
-            // a file that does not fit.
-            Error::Template(_) | Error::Usage(_) | Error::Context(_) | Error::Session { .. } => {
-                Self::invalid(error.to_string())
-            }
+            // settings that leave no token, a file that does not fit.
+            Error::Template(_)
+            | Error::Usage(_)
+            | Error::Context(_)
+            | Error::Sampling(_)
+            | Error::Session { .. } => Self::invalid(error.to_string()),
             _ => Self::server(error.to_string()),
         }
     }

@@ -60,6 +60,16 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     Err(ApiError::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, message))
 }
 
+/// Refuses a request, whose body is of no interest, that a browser may have sent for any page
+/// without asking: of another media type, or of none, but with the name of the page.
+pub(super) fn check_sender(headers: &HeaderMap) -> Result<(), ApiError> {
+    let is_bare = !headers.contains_key(header::CONTENT_TYPE);
+    match is_bare && !headers.contains_key(header::ORIGIN) {
+        true => Ok(()),
+        false => check_type(headers),
+    }
+}
+
 /// A response of JSON.
 pub(super) fn json(value: &Value) -> Response {
     ([(header::CONTENT_TYPE, "application/json")], Body::from(value.to_string())).into_response()
@@ -76,4 +86,28 @@ pub(super) async fn work<T: Send + 'static>(
     let app = app.clone();
     let done = tokio::task::spawn_blocking(move || work(&app, &model, Fields::parse(&body)?)).await;
     done.unwrap_or_else(|_| Err(ApiError::server("the request could not be processed")))
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::{HeaderName, HeaderValue};
+
+    use super::*;
+
+    #[test]
+    fn what_pages_can_send_unasked_is_refused() {
+        let check = |headers: &[(HeaderName, &'static str)]| {
+            let headers =
+                headers.iter().map(|(name, value)| (name.clone(), HeaderValue::from_static(value)));
+            check_sender(&headers.collect()).is_ok()
+        };
+        let (kind, origin) = (header::CONTENT_TYPE, (header::ORIGIN, "https://evil.example"));
+        assert!(check(&[]), "curl -X POST");
+        let json = (kind.clone(), "application/json; charset=utf-8");
+        assert!(check(std::slice::from_ref(&json)) && check(&[json, origin.clone()]));
+        assert!(!check(std::slice::from_ref(&origin)), "fetch without a body");
+        for form in ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"] {
+            assert!(!check(&[(kind.clone(), form)]), "{form}");
+        }
+    }
 }

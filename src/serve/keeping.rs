@@ -1,18 +1,31 @@
 //! What becomes of what slots hold: it is saved when another conversation takes the slot, when
 //! nothing else is to do, and at the end, and loaded for a prompt that starts like it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{
     queue::{Action, Job, Moved, Order},
     scheduler::Scheduler,
-    slot::Work,
+    slot::{Slot, Work},
     store::{Store, automatic, is_automatic},
 };
 use crate::{Error, Result};
 
 /// A file is read if it saves so many tokens more than the slot does.
 const GAIN: usize = 256;
+
+/// Slots with a request, and the files that they are kept in.
+pub(super) struct Busy(Vec<(usize, Option<String>)>);
+
+impl Busy {
+    /// Whether `action` is about one of them.
+    pub(super) fn concerns(&self, action: &Action) -> bool {
+        self.0.iter().any(|(index, session)| match action {
+            Action::Save(slot, _) | Action::Restore(slot, _) | Action::Erase(slot) => slot == index,
+            Action::Forget(name) => *session == Some(automatic(name)),
+        })
+    }
+}
 
 impl Scheduler {
     /// Makes slot `index`, which is to take `job`, hold as much of its prompt as is known, and saves
@@ -32,7 +45,7 @@ impl Scheduler {
         if is_same && found.is_none() {
             return;
         }
-        self.keep(index);
+        self.keep(index, found.as_ref().map(|(name, _)| name.as_str()));
         let Some(store) = &mut self.store else { return };
         let loaded =
             found.and_then(|(name, _)| match self.slots[index].load(&self.engine, store, &name) {
@@ -58,15 +71,18 @@ impl Scheduler {
         self.bound_checkpoints();
     }
 
-    /// Saves what slot `index` holds, if that is worth it and not done.
-    pub(super) fn keep(&mut self, index: usize) {
+    /// Saves what slot `index` holds, if that is worth it and not done. The file `next`, which is to
+    /// be loaded after that, stays as it is.
+    fn keep(&mut self, index: usize, next: Option<&str>) {
         let Some(store) = &mut self.store else { return };
         let slot = &mut self.slots[index];
-        let name = slot.session().map_or_else(Store::unused_name, str::to_owned);
+        let own = slot.session().filter(|name| Some(*name) != next);
+        let name = own.map_or_else(Store::unused_name, str::to_owned);
         let Some(history) = slot.unsaved() else { return };
         let started = Instant::now();
         let tokens = history.tokens().len();
-        match store.save(&self.engine, &name, history) {
+        let saved = store.save(&self.engine, &name, history, next);
+        match &saved {
             Ok(bytes) => tracing::info!(
                 "slot {index}: {tokens} tokens saved as {name}, {bytes} bytes in {:.0} ms",
                 started.elapsed().as_secs_f64() * 1e3
@@ -74,38 +90,36 @@ impl Scheduler {
             Err(error) => tracing::warn!("slot {index} is not saved: {error}"),
         }
         slot.rename(Some(name));
-        // Or not: the same would go wrong again.
-        slot.set_saved();
+        slot.set_saved(saved.is_ok());
     }
 
     /// Saves what all slots hold.
     pub(super) fn keep_all(&mut self) {
-        (0..self.slots.len()).for_each(|index| self.keep(index));
+        (0..self.slots.len()).for_each(|index| self.keep(index, None));
     }
 
     /// Sleeps until there is something to do; what is not saved is, if that takes long.
     pub(super) fn rest(&mut self) {
-        let is_unsaved = self.slots.iter().any(|slot| slot.unsaved().is_some());
-        let most = self.idle.filter(|_| self.store.is_some() && is_unsaved);
-        if self.queue.wait(most) {
-            self.keep_all();
+        let mut most = self.idle;
+        while most.is_some()
+            && let Some(index) = self.slots.iter().position(Slot::is_to_save)
+        {
+            if !self.queue.wait(most) {
+                return;
+            }
+            self.keep(index, None);
+            // Whoever comes meanwhile waits for one file, not for all.
+            most = Some(Duration::ZERO);
         }
+        self.queue.wait(None);
     }
 
     /// Follows the orders whose slots are free.
     pub(super) fn obey(&mut self) {
         loop {
-            let is_free = |action: &Action| match action {
-                Action::Save(slot, _) | Action::Restore(slot, _) | Action::Erase(slot) => {
-                    self.slots[*slot].is_free()
-                }
-                Action::Forget(name) => {
-                    let name = automatic(name);
-                    let mut holders = self.slots.iter().filter(|s| s.session() == Some(&name));
-                    holders.all(|slot| slot.is_free())
-                }
-            };
-            let Some(Order { what, done }) = self.queue.pop_order(is_free) else { return };
+            let busy = self.busy();
+            let next = self.queue.pop_order(|action| !busy.concerns(action));
+            let Some(Order { what, done }) = next else { return };
             let started = Instant::now();
             let moved = self.follow(what);
             let moved = moved.map(|moved| Moved { time: started.elapsed(), ..moved });
@@ -116,9 +130,15 @@ impl Scheduler {
         }
     }
 
+    /// The slots that orders have to wait for.
+    pub(super) fn busy(&self) -> Busy {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| !slot.is_free());
+        Busy(slots.map(|(index, slot)| (index, slot.session().map(str::to_owned))).collect())
+    }
+
     fn follow(&mut self, what: Action) -> Result<Moved> {
-        if let Action::Restore(slot, _) = what {
-            self.keep(slot);
+        if let Action::Restore(slot, name) = &what {
+            self.keep(*slot, Some(name));
         }
         let (engine, slots) = (&self.engine, &mut self.slots);
         match (what, &mut self.store) {
@@ -127,7 +147,7 @@ impl Scheduler {
                 let history = slots[slot].history().filter(|history| !history.tokens().is_empty());
                 let empty = || Error::Context(format!("slot {slot} holds nothing"));
                 let history = history.ok_or_else(empty)?;
-                let bytes = store.save(engine, &name, history)?;
+                let bytes = store.save(engine, &name, history, None)?;
                 Ok(Moved { tokens: history.tokens().len(), bytes, ..Moved::default() })
             }
             (Action::Restore(slot, name), Some(store)) => {
@@ -144,5 +164,21 @@ impl Scheduler {
             }
             (_, None) => Err(Error::Usage("there is no directory for sessions".into())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_wait_for_what_they_are_about_alone() {
+        let busy = Busy(vec![(1, Some("x.auto".into())), (2, None)]);
+        let named = |slot| [Action::Save(slot, "f".into()), Action::Restore(slot, "f".into())];
+        let about = |slot| named(slot).into_iter().chain([Action::Erase(slot)]);
+        assert!(about(1).chain(about(2)).all(|action| busy.concerns(&action)));
+        assert!(!about(0).any(|action| busy.concerns(&action)));
+        assert!(busy.concerns(&Action::Forget("x".into())));
+        assert!(!busy.concerns(&Action::Forget("y".into())));
     }
 }

@@ -192,21 +192,24 @@ pub fn serve(
         status.update(Now::fail);
         app.set_model(None);
         queue.fail(&fault);
-        loaded = again(&load);
+        let Some(again) = again(&load, &queue) else { return Ok(()) };
+        loaded = again;
     }
 }
 
-/// What `load` returns as soon as it succeeds: a driver may take a while to recover.
-fn again(load: &impl Fn() -> Result<Loaded>) -> Loaded {
+/// What `load` returns as soon as it succeeds, for a driver may take a while to recover; nothing
+/// once `queue` is closed.
+fn again(load: &impl Fn() -> Result<Loaded>, queue: &Queue) -> Option<Loaded> {
     let mut pause = Duration::from_secs(1);
-    loop {
+    while !queue.is_closed() {
         match load() {
-            Ok(loaded) => return loaded,
+            Ok(loaded) => return Some(loaded),
             Err(error) => tracing::error!("loading again has failed: {error}"),
         }
-        thread::sleep(pause);
+        queue.wait_closed(pause);
         pause = (pause * 2).min(LONGEST_PAUSE);
     }
+    None
 }
 
 impl Loaded {
@@ -341,6 +344,48 @@ mod tests {
         served.join().unwrap().unwrap();
         assert_eq!(files(), 2);
         std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// The file that a prompt goes on from is not written over with what makes way for it.
+    #[test]
+    fn a_file_is_not_written_over_before_it_is_loaded() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let folder = std::env::temp_dir().join(format!("engine-turns-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&folder);
+        // Without room for two files, neither goes.
+        let idle = Duration::from_secs(600);
+        let sessions = SessionOptions { folder: folder.clone(), space: 1, idle };
+        let options = ServeOptions { slots: 1, ..options(Some(sessions)) };
+        let (stop, stopped) = mpsc::channel();
+        let served = thread::spawn(move || serve(listener, options, || demo(1024), stopped));
+        eventually(|| ask(address, "GET /health", "").0 == 200);
+        let cached = |own: std::ops::Range<u32>| {
+            let prompt: Vec<u32> = (1..301).chain(own).collect();
+            let body = json!({"prompt": prompt, "max_tokens": 0, "session": "x"}).to_string();
+            let (status, answer) = ask(address, "POST /v1/completions", &body);
+            assert_eq!(status, 200, "{answer}");
+            answer["usage"]["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap()
+        };
+        cached(301..801);
+        let file = json!({"filename": "x.auto"}).to_string();
+        assert_eq!(ask(address, "POST /slots/0?action=save", &file).0, 200);
+        cached(500..800);
+        assert_eq!(cached(301..804), 800);
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2);
+        stop.send(()).unwrap();
+        served.join().unwrap().unwrap();
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_server_that_is_to_end_does_not_load_again() {
+        let queue = Queue::new(1);
+        let failed = || {
+            queue.close();
+            Err(Error::Device("it is gone".into()))
+        };
+        assert!(again(&failed, &queue).is_none());
     }
 
     #[test]

@@ -111,7 +111,7 @@ impl Native {
             "timings": done.map(timings),
             "seed": answer.telling.seed,
         });
-        if self.probabilities {
+        if self.probabilities && !answer.is_streamed {
             value["completion_probabilities"] = choice.logprobs.clone().into();
         }
         value

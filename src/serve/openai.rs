@@ -252,7 +252,7 @@ mod tests {
         serve::{
             answer::{Reading, Telling},
             app::Model,
-            queue::{Chosen, Event, Summary},
+            queue::{Chosen, Event, Logprobs, Summary},
         },
         text::{ReplyOptions, Tokenizer, VocabSource},
     };
@@ -332,7 +332,7 @@ mod tests {
         let usage = json!({"prompt_tokens": 5, "completion_tokens": 9, "total_tokens": 14,
             "prompt_tokens_details": {"cached_tokens": 2}});
         assert_eq!(whole["usage"], usage);
-        // No time has passed: there is no rate, let alone a huge one.
+        // No time has passed, and no rate is made up.
         assert_eq!(whole["timings"]["predicted_per_second"], 0.0);
     }
 
@@ -342,5 +342,18 @@ mod tests {
         let calls = &whole["choices"][0]["message"]["tool_calls"];
         assert_eq!(calls.as_array().unwrap().len(), 1);
         assert_eq!(calls[0]["function"]["name"], "f");
+    }
+
+    #[test]
+    fn streams_keep_no_probabilities() {
+        for is_streamed in [true, false] {
+            let mut answer = answer(false);
+            answer.is_streamed = is_streamed;
+            let logprobs = Some(Logprobs { chosen: -1.0, top: vec![(1, -1.0)] });
+            let token = Event::Token(Chosen { id: 1, text: "a".into(), logprobs });
+            let updates = answer.take(0, token).unwrap();
+            assert!(matches!(&updates[..], [Update::Parts { logprobs: Some(_), .. }]));
+            assert_eq!(answer.choices[0].logprobs.is_empty(), is_streamed);
+        }
     }
 }

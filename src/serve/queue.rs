@@ -39,11 +39,37 @@ pub(super) struct Job {
     pub(super) events: UnboundedSender<(usize, Event)>,
 }
 
+#[cfg(test)]
+impl Job {
+    /// The greedy continuation of `prompt`.
+    pub(super) fn of(prompt: Vec<u32>, events: UnboundedSender<(usize, Event)>) -> Self {
+        Self {
+            choice: 0,
+            prompt,
+            sampling: SamplingParams { temperature: 0.0, ..Default::default() },
+            options: GenerateOptions { ignore_eos: true, ..Default::default() },
+            constraint: None,
+            logprobs: None,
+            reuse: false,
+            slot: None,
+            session: None,
+            events,
+        }
+    }
+}
+
 /// Something to do about sessions, between requests.
 #[derive(Debug)]
 pub(super) struct Order {
     pub(super) what: Action,
     pub(super) done: oneshot::Sender<Result<Moved>>,
+}
+
+impl Order {
+    /// Whether somebody waits for it. What was to be forgotten is, whoever has gone.
+    fn is_wanted(&self) -> bool {
+        !self.done.is_closed() || matches!(self.what, Action::Forget(_))
+    }
 }
 
 /// What is to be done.
@@ -143,6 +169,11 @@ impl Queue {
         Self { waiting: Mutex::default(), arrived: Condvar::new(), capacity }
     }
 
+    /// Most jobs that can wait.
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
     /// Adds all of `jobs`, or none if they do not fit.
     pub(super) fn push(&self, jobs: Vec<Job>) -> std::result::Result<(), Full> {
         let mut waiting = self.lock();
@@ -166,6 +197,7 @@ impl Queue {
     /// Adds an order, if it fits.
     pub(super) fn order(&self, order: Order) -> std::result::Result<(), Full> {
         let mut waiting = self.lock();
+        waiting.orders.retain(Order::is_wanted);
         if waiting.orders.len() >= self.capacity {
             return Err(Full);
         }
@@ -177,6 +209,7 @@ impl Queue {
     /// The next order that can be followed.
     pub(super) fn pop_order(&self, can: impl Fn(&Action) -> bool) -> Option<Order> {
         let mut waiting = self.lock();
+        waiting.orders.retain(Order::is_wanted);
         let next = waiting.orders.iter().position(|order| can(&order.what))?;
         waiting.orders.remove(next)
     }
@@ -193,6 +226,13 @@ impl Queue {
         };
         let woken = self.arrived.wait_timeout_while(waiting, most, idle);
         woken.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+    }
+
+    /// Sleeps for `most`, or until it is closed; true if it is.
+    pub(super) fn wait_closed(&self, most: Duration) -> bool {
+        let open = |waiting: &mut Waiting| !waiting.closed;
+        let woken = self.arrived.wait_timeout_while(self.lock(), most, open);
+        woken.unwrap_or_else(PoisonError::into_inner).0.closed
     }
 
     /// Has the engine's thread end after its present turn.
@@ -223,9 +263,9 @@ impl Queue {
         self.lock().jobs.iter().filter(|job| !job.events.is_closed()).count()
     }
 
-    /// Whether orders wait.
-    pub(super) fn has_orders(&self) -> bool {
-        !self.lock().orders.is_empty()
+    /// Whether an order waits that can be followed.
+    pub(super) fn has_order(&self, can: impl Fn(&Action) -> bool) -> bool {
+        self.lock().orders.iter().any(|order| order.is_wanted() && can(&order.what))
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -237,3 +277,46 @@ impl Queue {
 /// No more jobs can wait.
 #[derive(Debug)]
 pub(super) struct Full;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::{sync::Arc, thread, time::Instant};
+
+    fn order(
+        queue: &Queue,
+        what: Action,
+    ) -> std::result::Result<oneshot::Receiver<Result<Moved>>, Full> {
+        let (done, moved) = oneshot::channel();
+        queue.order(Order { what, done }).map(|()| moved)
+    }
+
+    #[test]
+    fn orders_of_clients_that_have_gone_are_dropped_but_for_those_to_forget() {
+        let queue = Queue::new(1);
+        drop(order(&queue, Action::Erase(0)).unwrap());
+        assert!(!queue.has_order(|_| true));
+        // There is room again.
+        let waiting = order(&queue, Action::Erase(1)).unwrap();
+        assert!(order(&queue, Action::Erase(2)).is_err());
+        assert!(queue.has_order(|_| true) && !queue.has_order(|_| false));
+        assert!(queue.pop_order(|_| false).is_none());
+        assert!(matches!(queue.pop_order(|_| true).unwrap().what, Action::Erase(1)));
+        drop(waiting);
+        drop(order(&queue, Action::Forget("x".into())).unwrap());
+        assert!(matches!(queue.pop_order(|_| true).unwrap().what, Action::Forget(_)));
+    }
+
+    #[test]
+    fn a_pause_ends_when_the_queue_is_closed() {
+        let queue = Arc::new(Queue::new(1));
+        let _waiting = order(&queue, Action::Erase(0)).unwrap();
+        // Nothing else ends it.
+        assert!(!queue.wait_closed(Duration::from_millis(1)));
+        let (closing, started) = (queue.clone(), Instant::now());
+        let closer = thread::spawn(move || closing.close());
+        assert!(queue.wait_closed(Duration::from_secs(600)));
+        assert!(started.elapsed() < Duration::from_secs(60));
+        closer.join().unwrap();
+    }
+}

@@ -122,6 +122,17 @@ pub(super) fn check_vocabulary(name: &str, ids: &[u32], model: &Model) -> Result
     }
 }
 
+/// Refuses a request for more answers than can ever wait.
+fn check_count(prompts: usize, n: usize, capacity: usize) -> Result<(), ApiError> {
+    if prompts * n <= capacity {
+        return Ok(());
+    }
+    let fault = format_args!(
+        "holds {prompts} prompts, of n = {n} answers each, but at most {capacity} answers can wait"
+    );
+    Err(ApiError::field("prompt", fault))
+}
+
 /// Queues every choice of every prompt; returns their events.
 pub(super) fn submit(
     app: &App,
@@ -132,10 +143,12 @@ pub(super) fn submit(
     if prompts.len() > PROMPTS {
         return Err(ApiError::field("prompt", format_args!("holds more than {PROMPTS} prompts")));
     }
+    let n = settings.telling.n;
+    check_count(prompts.len(), n, app.queue.capacity())?;
     let (events, receiver) = unbounded_channel();
-    let mut jobs = Vec::with_capacity(prompts.len() * settings.telling.n);
+    let mut jobs = Vec::with_capacity(prompts.len() * n);
     for prompt in prompts {
-        for i in 0..settings.telling.n {
+        for i in 0..n {
             // Wraps as a seed of 63 bits may be the last one.
             let seed = settings.telling.seed.wrapping_add(i as u64) & i64::MAX as u64;
             jobs.push(Job {
@@ -155,4 +168,17 @@ pub(super) fn submit(
     let full = |Full| ApiError::unavailable("all slots are busy and the queue is full");
     app.queue.push(jobs).map_err(full)?;
     Ok(receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_count;
+
+    #[test]
+    fn more_answers_than_can_ever_wait_are_refused() {
+        assert!(check_count(4, 2, 8).is_ok());
+        let error = check_count(5, 2, 8).unwrap_err().body();
+        assert_eq!(error["error"]["param"], "prompt");
+        assert_eq!(error["error"]["type"], "invalid_request_error");
+    }
 }

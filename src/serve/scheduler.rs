@@ -145,9 +145,10 @@ impl Scheduler {
     fn prompt(&mut self, index: usize) {
         let free = self.slots.iter().filter(|slot| slot.is_free()).count();
         let others = free + 1 < self.slots.len();
-        let queue = &self.queue;
-        let waits = || queue.len() > 0 || queue.has_orders();
-        let wanted = || others || queue.is_closed() || (free > 0 && waits());
+        let (queue, busy) = (&self.queue, self.busy());
+        let orders = || queue.has_order(|action| !busy.concerns(action));
+        let jobs = || free > 0 && queue.len() > 0;
+        let wanted = || others || queue.is_closed() || jobs() || orders();
         let work = self.slots[index].prefill(&mut self.engine, &self.checkpoints, &wanted);
         self.owed = work.time;
         self.bound_checkpoints();

@@ -17,7 +17,7 @@ use crate::{
     engine::{Outcome, Wanted},
     generate::{FinishReason, Generation, Next},
     history::{CheckpointOptions, History, Points},
-    sample::Sampler,
+    sample::{Sampler, argmax},
     sequence::{Checkpoint, Sequence},
 };
 
@@ -33,6 +33,8 @@ pub(super) struct Slot {
     session: Option<String>,
     /// The file has all of it.
     is_saved: bool,
+    /// Saving it has failed.
+    is_refused: bool,
     run: Option<Run>,
     /// Number of the last request that it took.
     pub(super) last: u64,
@@ -129,9 +131,15 @@ impl Slot {
         self.history.as_ref().filter(worth).filter(|_| !self.is_saved)
     }
 
-    /// A file has all that it holds.
-    pub(super) fn set_saved(&mut self) {
-        self.is_saved = true;
+    /// Whether that is to be saved where there is time for it. What has failed would fail again; it
+    /// is tried once more only when all would be lost.
+    pub(super) fn is_to_save(&self) -> bool {
+        self.unsaved().is_some() && !self.is_refused
+    }
+
+    /// A file has all that it holds, or could not be written.
+    pub(super) fn set_saved(&mut self, is_saved: bool) {
+        (self.is_saved, self.is_refused) = (is_saved, !is_saved);
     }
 
     /// Loads the file `name` in place of what it holds.
@@ -141,8 +149,9 @@ impl Slot {
             none => none.insert(History::new(engine)?),
         };
         let bytes = store.load(engine, name, history)?;
-        self.is_saved = true;
-        Ok(Moved { tokens: history.tokens().len(), bytes, ..Moved::default() })
+        let tokens = history.tokens().len();
+        self.set_saved(true);
+        Ok(Moved { tokens, bytes, ..Moved::default() })
     }
 
     /// Empties it.
@@ -187,7 +196,7 @@ impl Slot {
             Some(history) => history,
             none => none.insert(History::new(engine)?),
         };
-        self.is_saved = false;
+        (self.is_saved, self.is_refused) = (false, false);
         let cached = history.rewind(engine, &job.prompt, job.reuse)?;
         let cuts = history.cuts(engine, &job.prompt, options.every);
         let sampler = Sampler::new(job.sampling)?;
@@ -316,10 +325,15 @@ impl Slot {
     }
 
     fn end(&mut self, error: Error) {
-        if let Some(run) = &self.run {
+        let is_whole = self.history.as_ref().is_some_and(|history| !history.sequence.is_broken());
+        // No token suits the request; the sequence is as good as before.
+        let keeps = is_whole && matches!(error, Error::Sampling(_));
+        if let Some(run) = self.run.take() {
             run.send(Event::Failed(error));
         }
-        self.forget();
+        if !keeps {
+            self.forget();
+        }
     }
 
     /// After a failure nothing of the sequence can be trusted.
@@ -365,16 +379,16 @@ impl Run {
         let generation = &mut self.generation;
         let (id, logprobs) = match outcome {
             Outcome::Logits(logits) => {
-                let id = generation.choose(&logits)?;
+                let id = choose(generation, &logits)?;
                 (id, self.logprobs.map(|top| logprobs::of(&logits, id, top)))
             }
-            Outcome::Top(top) => match top? {
+            Outcome::Top(top) => match top.map_err(of_model)? {
                 Some(top) => (generation.sampler().sample_top(&top)?, None),
-                None => (generation.choose(&engine.logits(sequence)?)?, None),
+                None => (choose(generation, &engine.logits(sequence)?)?, None),
             },
-            Outcome::Argmax(id) => match id? {
+            Outcome::Argmax(id) => match id.map_err(of_model)? {
                 id if generation.allows(id)? => (id, None),
-                _ => (generation.choose(&engine.logits(sequence)?)?, None),
+                _ => (choose(generation, &engine.logits(sequence)?)?, None),
             },
         };
         self.prompt_time.get_or_insert_with(|| self.started.elapsed());
@@ -413,5 +427,58 @@ impl Run {
     /// Whether the client is still there shows at the next turn.
     fn send(&self, event: Event) {
         let _ = self.events.send((self.choice, event));
+    }
+}
+
+/// A token by the settings of the request. [`Error::Sampling`] is its own fault: the logits are
+/// usable.
+fn choose(generation: &mut Generation, logits: &[f32]) -> Result<u32> {
+    generation.choose(logits).map_err(|error| match argmax(logits) {
+        Ok(_) => error,
+        Err(fault) => of_model(fault),
+    })
+}
+
+/// A fault of logits that no request has touched.
+fn of_model(fault: Error) -> Error {
+    match fault {
+        Error::Sampling(reason) => Error::Device(reason),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::together, *};
+    use crate::{EngineOptions, sample::SamplingParams};
+    use std::path::Path;
+    use tokio::sync::mpsc::unbounded_channel;
+
+    #[test]
+    fn a_request_that_no_token_suits_leaves_what_the_slot_holds() {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models");
+        let file = fixtures.join("tiny-llama.gguf");
+        let mut engine = Engine::load(&file, &EngineOptions::default(), &mut |_, _| ()).unwrap();
+        let checkpoints = CheckpointOptions { memory: 0, count: 0, every: WORTH };
+        let (events, mut told) = unbounded_channel();
+        let mut job = Job::of(vec![7; WORTH], events);
+        // Their sum is infinite.
+        job.sampling = SamplingParams { logit_bias: vec![(7, 3e38); 2], ..job.sampling };
+        let mut slot = Slot::default();
+        slot.start(&engine, job, Duration::ZERO, &checkpoints);
+        while slot.needs() == Some(Needs::Prompt) {
+            slot.prefill(&mut engine, &checkpoints, &|| false);
+        }
+        assert!(together::step(&mut engine, vec![&mut slot]).failed);
+        let last = std::iter::from_fn(|| told.try_recv().ok()).last();
+        assert!(matches!(last, Some((0, Event::Failed(Error::Sampling(_))))), "{last:?}");
+        assert!(slot.is_free());
+        assert_eq!(slot.held().len(), WORTH);
+        // A save that fails is not tried again at once, but what it was for is not saved.
+        assert!(slot.is_to_save());
+        slot.set_saved(false);
+        assert!(!slot.is_to_save() && slot.unsaved().is_some());
+        slot.set_saved(true);
+        assert!(slot.unsaved().is_none());
     }
 }

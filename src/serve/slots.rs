@@ -31,6 +31,7 @@ pub(super) async fn act(
     let query = request.uri().query().unwrap_or_default().to_owned();
     let action = query.split('&').find_map(|pair| pair.strip_prefix("action=")).unwrap_or_default();
     if action == "erase" {
+        http::check_sender(request.headers())?;
         let Moved { tokens, .. } = app.order(Action::Erase(slot)).await?;
         return Ok(http::json(&json!({"id_slot": slot, "n_erased": tokens})));
     }
@@ -42,7 +43,7 @@ pub(super) async fn act(
     app.sessions()?;
     let name = http::work(&app, request, |_, _, mut fields| {
         let name = fields.require::<String>("filename")?;
-        store::check_name("filename", &name)?;
+        store::check_file("filename", &name)?;
         Ok(name)
     });
     let name = name.await?;

@@ -11,7 +11,7 @@ use super::{answer::random_id, error::ApiError};
 use crate::{
     Engine, Error, Result,
     history::{self, History},
-    session,
+    replace,
 };
 
 /// The session files of a directory.
@@ -32,6 +32,9 @@ struct Entry {
 /// What the names end with of files that the server has saved by itself.
 const AUTOMATIC: &str = ".auto";
 
+/// The directory beside them that is for the texts of conversations.
+pub(super) const CONVERSATIONS: &str = "conversations";
+
 /// A file is not read for a smaller share of its tokens.
 const SHARE: usize = 4;
 
@@ -40,11 +43,11 @@ impl Store {
     pub(super) fn open(folder: &Path, space: u64, engine: &Engine) -> Result<Self> {
         let io = |error| Error::io(folder, error);
         fs::create_dir_all(folder).map_err(io)?;
-        session::remove_abandoned(folder).map_err(io)?;
+        replace::remove_abandoned(folder).map_err(io)?;
         let mut store = Self { folder: folder.into(), space, entries: Vec::new() };
         for file in fs::read_dir(folder).map_err(io)?.flatten() {
             if let Ok(name) = file.file_name().into_string()
-                && is_name(&name)
+                && is_file(&name)
                 && let Err(error @ Error::Session { .. }) = store.add(engine, &name)
             {
                 tracing::info!("{error}: it is not used");
@@ -90,11 +93,18 @@ impl Store {
         loaded
     }
 
-    /// Saves `history` as `name`; returns the bytes of the file.
-    pub(super) fn save(&mut self, engine: &Engine, name: &str, history: &History) -> Result<u64> {
+    /// Saves `history` as `name`; returns the bytes of the file. The file `next` does not make room
+    /// for it.
+    pub(super) fn save(
+        &mut self,
+        engine: &Engine,
+        name: &str,
+        history: &History,
+        next: Option<&str>,
+    ) -> Result<u64> {
         let bytes = engine.save(&self.folder.join(name), history, &[])?;
         self.add(engine, name)?;
-        self.make_room(name);
+        self.make_room(&[Some(name), next]);
         Ok(bytes)
     }
 
@@ -122,8 +132,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the files unused for the longest time that do not fit, but for `newest`.
-    fn make_room(&mut self, newest: &str) {
+    /// Removes the files unused for the longest time that do not fit, but for `spared`.
+    fn make_room(&mut self, spared: &[Option<&str>]) {
         let Ok(files) = fs::read_dir(&self.folder) else { return };
         let mut files: Vec<_> = (files.flatten())
             .filter_map(|file| {
@@ -138,7 +148,7 @@ impl Store {
             if total <= self.space {
                 break;
             }
-            if name != newest && self.remove(&name).is_ok() {
+            if !spared.contains(&Some(name.as_str())) && self.remove(&name).is_ok() {
                 tracing::info!("the session {name} has gone: --session-space is used up");
                 total -= bytes;
             }
@@ -156,7 +166,17 @@ pub(super) fn is_automatic(name: &str) -> bool {
     name.ends_with(AUTOMATIC)
 }
 
-/// Refuses a name for a file that the field `field` gives.
+/// Refuses a name for a session file that the field `field` gives.
+pub(super) fn check_file(field: &str, name: &str) -> std::result::Result<(), ApiError> {
+    // Some systems take capitals for the same.
+    if name.eq_ignore_ascii_case(CONVERSATIONS) {
+        let fault = format_args!("is {name}, which is the directory of conversations");
+        return Err(ApiError::field(field, fault));
+    }
+    check_name(field, name)
+}
+
+/// Refuses a name that the field `field` gives.
 pub(super) fn check_name(field: &str, name: &str) -> std::result::Result<(), ApiError> {
     match is_name(name) {
         true => Ok(()),
@@ -165,6 +185,11 @@ pub(super) fn check_name(field: &str, name: &str) -> std::result::Result<(), Api
             "is not a name: 1 to 100 letters, digits, - _ and ., the last not at an end",
         )),
     }
+}
+
+/// Whether the file `name` may be a session.
+fn is_file(name: &str) -> bool {
+    is_name(name.strip_suffix(AUTOMATIC).unwrap_or(name))
 }
 
 /// Whether `name` is one for a file in the directory: nothing of a path, nothing hidden, nothing
@@ -179,7 +204,7 @@ fn is_name(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_name;
+    use super::{automatic, check_file, is_file, is_name};
 
     #[test]
     fn names_are_no_paths() {
@@ -191,6 +216,22 @@ mod tests {
             "", ".", "..", "../a", "a/b", "a\\b", "/a", ".a", "a.", "a b", "a\0", "é", "c:a", &long,
         ] {
             assert!(!is_name(name), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_saved_under_a_name_is_found_again() {
+        for name in ["a", &"a".repeat(100)] {
+            assert!(is_name(name) && is_file(name) && is_file(&automatic(name)), "{name}");
+        }
+        assert!(!is_file(&"a".repeat(101)) && !is_file(".auto"));
+    }
+
+    #[test]
+    fn the_directory_of_conversations_is_no_session() {
+        assert!(check_file("filename", "conversation").is_ok());
+        for name in ["conversations", "Conversations", "..", ""] {
+            assert!(check_file("filename", name).is_err(), "{name}");
         }
     }
 }

@@ -43,7 +43,8 @@ pub(super) async fn respond(
     started: Started,
     ping: Option<Duration>,
 ) -> Result<Response, ApiError> {
-    let Started { events, answer, shape, stream } = started;
+    let Started { events, mut answer, shape, stream } = started;
+    answer.is_streamed = stream;
     if !stream {
         return collect(events, answer, shape).await;
     }

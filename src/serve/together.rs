@@ -44,11 +44,9 @@ mod tests {
     };
     use crate::{
         EngineOptions, Error,
-        generate::GenerateOptions,
         gpu::{DeviceOptions, Restrictions},
         history::CheckpointOptions,
         kv::{KvHost, Placement},
-        sample::SamplingParams,
     };
     use std::{path::Path, time::Duration};
     use tokio::sync::mpsc::unbounded_channel;
@@ -69,19 +67,8 @@ mod tests {
         let checkpoints = CheckpointOptions { memory: 0, count: 0, every: SEGMENT };
         let mut begin = |tokens| {
             let (events, received) = unbounded_channel();
-            let job = Job {
-                choice: 0,
-                prompt: vec![7; tokens],
-                sampling: SamplingParams { temperature: 0.0, ..Default::default() },
-                options: GenerateOptions { ignore_eos: true, ..Default::default() },
-                constraint: None,
-                logprobs: None,
-                reuse: false,
-                slot: None,
-                session: None,
-                events,
-            };
             let mut slot = Slot::default();
+            let job = Job::of(vec![7; tokens], events);
             slot.start(&engine, job, Duration::ZERO, &checkpoints);
             while slot.needs() == Some(Needs::Prompt) {
                 slot.prefill(&mut engine, &checkpoints, &|| false);

@@ -21,7 +21,6 @@ mod header;
 mod identity;
 mod part;
 mod read;
-mod replace;
 mod write;
 
 pub use identity::Identity;
@@ -29,7 +28,6 @@ pub use read::Saved;
 
 pub(crate) use header::Header;
 pub(crate) use part::{Extent, Part, Tiles};
-pub(crate) use replace::{Replacement, remove_abandoned};
 pub(crate) use write::Writer;
 
 use std::path::Path;

@@ -7,8 +7,8 @@ use std::{
 
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{header::Header, replace::Replacement};
-use crate::{Error, Result};
+use super::header::Header;
+use crate::{Error, Result, replace::Replacement};
 
 /// A session file that is being written.
 pub(crate) struct Writer {
@@ -24,7 +24,7 @@ impl Writer {
         if is_other && !Header::begins(target) {
             return Err(Error::Usage(format!("{} is not a session file", target.display())));
         }
-        let replacement = Replacement::begin(target)?;
+        let replacement = Replacement::private(target)?;
         let length = header.write(&mut replacement.file());
         let length = length.map_err(|e| Error::io(target, e))?;
         let bytes = header.file_bytes(length).unwrap_or(length);

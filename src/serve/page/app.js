@@ -120,7 +120,7 @@ async function list() {
 async function remove(entry) {
   if (!confirm(`Delete “${entry.title || "Untitled"}”?`)) return;
   if (entry.id === session.id) stop();
-  await store(() => sessions.remove(entry.id));
+  await erase(entry.id);
   if (entry.id === session.id) show(sessions.create());
   else changed();
 }
@@ -132,10 +132,16 @@ function store(work) {
   return stored;
 }
 
-async function save() {
-  const now = session;
-  await store(() => now.messages.length && sessions.save(now));
+async function save(of = session) {
+  await store(() => of.messages.length && !dropped.has(of.id) && sessions.save(of));
   changed();
+}
+
+/** Deleted conversations: an answer that ends later does not bring them back. */
+const dropped = new Set();
+function erase(id) {
+  dropped.add(id);
+  return store(() => sessions.remove(id));
 }
 
 function add(message) {
@@ -179,12 +185,13 @@ function request() {
   return body;
 }
 
-/** Has the last message answered. */
+/** Has the last message answered, whatever conversation is shown when that is done. */
 async function answer() {
+  const own = session;
   const body = request();
   const message = { role: "assistant", content: "" };
   const view = add(message);
-  const own = (running = new AbortController());
+  const control = (running = new AbortController());
   const started = performance.now();
   let tokens = 0, first = 0, drawn = 0, cost = 0, timings;
   busy(true);
@@ -205,7 +212,7 @@ async function answer() {
   try {
     view.draw(true);
     $("log").scrollTop = $("log").scrollHeight;
-    await api.chat(body, settings.key, own.signal, (chunk) => {
+    await api.chat(body, settings.key, control.signal, (chunk) => {
       const progress = chunk.prompt_progress;
       if (progress && progress.total - progress.cache > 256) {
         status(`Reading: ${progress.processed.toLocaleString()} of ${progress.total.toLocaleString()} tokens`);
@@ -223,7 +230,7 @@ async function answer() {
       draw();
     });
     if (timings) {
-      session.used = timings.cache_n + timings.prompt_n + timings.predicted_n;
+      own.used = timings.cache_n + timings.prompt_n + timings.predicted_n;
       message.facts = `${timings.predicted_n} tokens · ${timings.predicted_per_second.toFixed(1)} tokens/s · first after ${seconds(timings.prompt_ms / 1000)}`;
       if (timings.cache_n) message.facts += ` · ${timings.cache_n.toLocaleString()} of ${(timings.cache_n + timings.prompt_n).toLocaleString()} read before`;
     }
@@ -234,10 +241,10 @@ async function answer() {
   }
   view.draw();
   follow();
-  if (running === own) {
+  save(own);
+  if (running === control) {
     running = null;
     busy(false);
-    save();
     meter();
     refresh();
   }
@@ -344,7 +351,7 @@ $("settings").addEventListener("close", () => {
 $("forget").addEventListener("click", async () => {
   if (!confirm(`Delete all conversations ${$("where").textContent}?`)) return;
   stop();
-  for (const entry of await sessions.list()) await store(() => sessions.remove(entry.id));
+  for (const entry of await sessions.list()) await erase(entry.id);
   show(sessions.create());
 });
 

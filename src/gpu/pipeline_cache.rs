@@ -177,7 +177,10 @@ mod tests {
     /// Whatever lies in the directory, a device opens and its kernels run.
     #[test]
     fn a_device_opens_with_any_cache() {
-        use crate::ops::{bias, testing::TestDevice};
+        use crate::ops::{
+            bias,
+            testing::{self, TestDevice},
+        };
         let directory = directory("cache-device");
         let open = || {
             let cache = Some(directory.clone());
@@ -189,7 +192,7 @@ mod tests {
         };
         open();
         let Ok(mut files) = fs::read_dir(&directory) else {
-            println!("skipped: the adapter keeps no pipelines");
+            testing::skipped("the adapter keeps no pipelines");
             return;
         };
         let file = files.next().unwrap().unwrap().path();

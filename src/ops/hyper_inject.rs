@@ -139,10 +139,11 @@ mod tests {
     #[test]
     fn any_number_of_streams_and_widths() {
         each_device(|t| {
-            for (n, streams, width) in [(1, 1, 1), (1, 4, 2560), (3, 2, 31), (90, 4, 70)] {
+            for (n, streams, width) in [(1, 1, 1), (1, 4, 2560), (3, 6, 31), (90, 4, 70)] {
                 check(t, n, streams, width, 3.0);
             }
         });
+        check(&TestDevice::software(), 2, 4, 96, 3.0);
     }
 
     #[test]

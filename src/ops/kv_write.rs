@@ -45,13 +45,16 @@ pub fn record(
     k.expect("kv_write", "k", tokens.end(), n_kv * head_dim)?;
     v.expect("kv_write", "v", tokens.end(), n_kv * head_dim)?;
     let n_rot = rotation.check("kv_write", tokens.end(), head_dim)?;
+    // Each invocation holds eight values of a head.
+    let all = (head_dim / 8).next_power_of_two();
+    let width = reduction_width(head_dim, rec.gpu().caps()).min(64).max(all);
     let variant = Variant::new("kv_write")
         .choose("K", step.layer.k_type().name())
         .choose("V", step.layer.v_type().name())
         .flag("neox", rotation.kind == RopeKind::Neox)
         .flag("norm", norm.is_some())
         .flag("subgroup", norm.is_some() && rec.gpu().caps().subgroup)
-        .number("WG", reduction_width(head_dim, rec.gpu().caps()).min(64));
+        .number("WG", width);
     let (first, rows) = (tokens.first * n_kv, tokens.n * n_kv);
     let segments = step.segments("kv_write", tokens, step.span.from..step.span.to)?;
     let kept = step.kept(segments).map(|staging| (&staging.chunk, &staging.places));

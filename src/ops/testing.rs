@@ -96,6 +96,13 @@ pub(crate) fn each_form(test: impl Fn(&TestDevice, BlockType, bool)) {
     });
 }
 
+/// Says what is skipped and why, past the test harness, which keeps what passing tests print.
+pub(crate) fn skipped(what: impl std::fmt::Display) {
+    use std::io::Write;
+    // Nobody may be listening.
+    let _ = writeln!(std::io::stderr(), "skipped: {what}");
+}
+
 impl TestDevice {
     /// One that uses cooperative matrices, or none with a message where there are not any.
     pub(crate) fn with_matrices() -> Option<Self> {
@@ -103,7 +110,7 @@ impl TestDevice {
         let options = DeviceOptions { restrict, poison: true, ..Default::default() };
         let gpu = Gpu::open(&options).expect("a device for tests");
         if gpu.caps().matrices.is_none() {
-            println!("skipped: {} has no cooperative matrices", gpu.adapter().name);
+            skipped(format_args!("{} has no cooperative matrices", gpu.adapter().name));
             return None;
         }
         Some(Self { name: "cooperative matrices", gpu })

@@ -9,6 +9,8 @@ use engine::text::{ChatTemplate, Message, RenderOptions, Tokenizer, VocabSource}
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
+use crate::common::skipped;
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -17,7 +19,7 @@ fn root() -> &'static Path {
 fn reference() -> Option<PathBuf> {
     let path = root().join("../shared/reference/chat");
     if !path.is_dir() {
-        println!("skipped: {} is not there", path.display());
+        skipped(format_args!("{} is not there", path.display()));
         return None;
     }
     Some(path)

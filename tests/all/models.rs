@@ -7,6 +7,7 @@ use crate::common::{
     edited::{rescaled, scaled},
     expected::{Expected, FLOAT32_LIMIT, HIDDEN_LIMIT, Prompt, fixtures},
     forward64::Model,
+    skipped,
 };
 use engine::{
     Engine,
@@ -158,7 +159,7 @@ fn models_by_cooperative_matrices() {
         let mut engine = load(&expected.model, matrices(), KvType::F16, 512);
         if engine.gpu().caps().matrices.is_none() {
             let name = &engine.gpu().adapter().name;
-            return println!("skipped: {name} has no cooperative matrices");
+            return skipped(format_args!("{name} has no cooperative matrices"));
         }
         for prompt in &expected.prompts {
             compare_logits(&mut engine, prompt, 512, |_| MATRICES_LIMIT);
@@ -188,7 +189,8 @@ fn large_activations_by_whole_numbers_and_cooperative_matrices() {
     ] {
         let mut engine = load(file.path(), device, KvType::F32, 16);
         if kernel == "coop_product" && engine.gpu().caps().matrices.is_none() {
-            println!("skipped: {} has no cooperative matrices", engine.gpu().adapter().name);
+            let name = &engine.gpu().adapter().name;
+            skipped(format_args!("{name} has no cooperative matrices"));
             continue;
         }
         let every: Vec<usize> = (0..ids.len()).collect();

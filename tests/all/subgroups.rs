@@ -1,7 +1,10 @@
 //! Results do not depend on how wide the device's subgroups are. Of the drivers here only llvmpipe
 //! can be asked for other widths, before it starts: hence processes of their own.
 
-use crate::common::expected::{Expected, fixtures};
+use crate::common::{
+    expected::{Expected, fixtures},
+    skipped,
+};
 use serde_json::{Value, json};
 use std::process::Command;
 
@@ -23,7 +26,7 @@ fn has_subgroups(vector_bits: &str, size: u64) -> bool {
     let chosen = devices["chosen"].as_u64().unwrap() as usize;
     let found = devices["adapters"][chosen]["subgroup_size"] == json!([size, size]);
     if !found {
-        eprintln!("skipped: no device with subgroups of {size}, as llvmpipe can have");
+        skipped(format_args!("no device with subgroups of {size}, as llvmpipe can have"));
     }
     found
 }

@@ -10,6 +10,8 @@ use engine::text::{EncodeOptions, SpecialToken, StreamDecoder, Tokenizer, VocabS
 use proptest::prelude::*;
 use serde_json::Value;
 
+use crate::common::skipped;
+
 const PLAIN: EncodeOptions = EncodeOptions { add_special: false, parse_special: false };
 const PARSE: EncodeOptions = EncodeOptions { add_special: false, parse_special: true };
 const ADD: EncodeOptions = EncodeOptions { add_special: true, parse_special: true };
@@ -22,7 +24,7 @@ fn root() -> &'static Path {
 fn reference() -> Option<PathBuf> {
     let path = root().join("../shared/reference/vocab");
     if !path.is_dir() {
-        println!("skipped: {} is not there", path.display());
+        skipped(format_args!("{} is not there", path.display()));
         return None;
     }
     Some(path)

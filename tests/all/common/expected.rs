@@ -97,7 +97,7 @@ impl Expected {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/reference");
         let found = Self::read(&root, name);
         if found.is_none() {
-            println!("skipped {name}: {} lacks it", root.display());
+            super::skipped(format_args!("{name}, which {} lacks", root.display()));
         }
         found
     }

@@ -2,14 +2,14 @@
 
 use std::process::Command;
 
-use crate::serve::client::Server;
+use crate::{common::skipped, serve::client::Server};
 
 #[test]
 fn the_openai_client_of_python_works() {
     let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
     let there = Command::new(&python).args(["-c", "import openai"]).output();
     if !there.is_ok_and(|run| run.status.success()) {
-        println!("skipped: {python} has no package openai");
+        skipped(format_args!("{python} has no package openai"));
         return;
     }
     let server = Server::start(&["--parallel", "8", "-c", "2048"]);

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command};
 
-use crate::serve::client::Server;
+use crate::{common::skipped, serve::client::Server};
 
 #[test]
 fn the_page_needs_no_key_and_loads_nothing_else() {
@@ -65,7 +65,7 @@ fn browser_is_there() -> bool {
                  process.exit(existsSync(process.env.CHROMIUM ?? '/usr/bin/chromium') ? 0 : 1)";
     let there = node().args(["-e", check]).output().is_ok_and(|run| run.status.success());
     if !there {
-        println!("skipped: no Node.js with playwright-core, or no Chromium (see page.mjs)");
+        skipped("no Node.js with playwright-core, or no Chromium (see page.mjs)");
     }
     there
 }

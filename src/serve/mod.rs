@@ -257,6 +257,8 @@ fn warm_up(engine: &mut Engine) -> Result<()> {
         }
     }
     engine.logits(&sequences[0])?;
+    // Memory is planned for as many sequences, and no more.
+    drop(sequences);
     engine.compile_prefill()
 }
 

@@ -36,9 +36,8 @@ impl Drop for Temporary {
     }
 }
 
-/// `model` with metadata changed by `change`.
-pub(crate) fn described(model: &Path, change: impl FnOnce(&mut Writer)) -> Temporary {
-    let gguf = Gguf::open(model).unwrap();
+/// The metadata and the tensors' shapes of `gguf`.
+fn header(gguf: &Gguf) -> Writer {
     let mut writer = Writer::default();
     for (key, value) in gguf.metadata().iter() {
         writer.set(key, value.clone());
@@ -46,6 +45,13 @@ pub(crate) fn described(model: &Path, change: impl FnOnce(&mut Writer)) -> Tempo
     for tensor in gguf.tensors() {
         writer.tensor(&tensor.name, tensor.ty, tensor.shape());
     }
+    writer
+}
+
+/// `model` with metadata changed by `change`.
+pub(crate) fn described(model: &Path, change: impl FnOnce(&mut Writer)) -> Temporary {
+    let gguf = Gguf::open(model).unwrap();
+    let mut writer = header(&gguf);
     change(&mut writer);
     let out = Temporary::new();
     let data = |entry: &TensorInfo, sink: &mut dyn Write| {
@@ -67,13 +73,7 @@ pub(crate) fn scaled(model: &Path, which: impl Fn(&str) -> bool, factor: f32) ->
 /// The same by a power of two and in the blocks of the file, which must be Q8_0.
 pub(crate) fn rescaled(model: &Path, which: impl Fn(&str) -> bool, factor: f32) -> Temporary {
     let gguf = Gguf::open(model).unwrap();
-    let mut writer = Writer::default();
-    for (key, value) in gguf.metadata().iter() {
-        writer.set(key, value.clone());
-    }
-    for tensor in gguf.tensors() {
-        writer.tensor(&tensor.name, tensor.ty, tensor.shape());
-    }
+    let writer = header(&gguf);
     let out = Temporary::new();
     let data = |entry: &TensorInfo, sink: &mut dyn Write| {
         let tensor = gguf.tensor(&entry.name).unwrap();

@@ -80,7 +80,8 @@ impl Engine {
         self.run(&mut turns, (&shape, &pieces), rows, head)?;
         // Likely the same comes next, and the device is busy with this one.
         if shape.n() == members.len() as u32 && !self.timing.measures() {
-            pieces.iter().for_each(|piece| self.gpu.encode_ahead(piece));
+            let short = pieces.iter().filter(|piece| self.pace.is_short(piece));
+            short.for_each(|piece| self.gpu.encode_ahead(piece));
         }
         let [(seq, _)] = turns.as_mut_slice() else {
             self.batches.keep(members, shape, pieces);
@@ -279,12 +280,13 @@ impl Engine {
         seqs.iter().try_for_each(|seq| top_logits::record(rec, &seq.logits, &seq.choice))
     }
 
-    /// Steps of few tokens are short and go out at once, without a wait; others in parts.
+    /// Steps of few tokens go out at once, without a wait, where they are known to be short; others in
+    /// parts.
     pub(super) fn submit(&mut self, recording: &Recording, n: u32) -> Result<()> {
         if self.timing.submit(&self.gpu, recording, n)? {
             return Ok(());
         }
-        match n <= FEW {
+        match n <= FEW && self.pace.is_short(recording) {
             true => self.gpu.submit(recording),
             false => self.gpu.submit_paced(recording, &mut self.pace),
         }

@@ -55,6 +55,17 @@ impl Pace {
         Some(cost * load.size())
     }
 
+    /// Whether a recording is known to be done within what a submission is to take, so that it needs no
+    /// parts and no wait.
+    pub fn is_short(&self, recording: &Recording) -> bool {
+        self.together(recording.commands.iter().map(load)).is_some_and(|sum| sum <= AIM)
+    }
+
+    /// Seconds that `loads` will take together, if all have been measured.
+    fn together(&self, mut loads: impl Iterator<Item = Option<Load>>) -> Option<f64> {
+        loads.try_fold(0.0, |sum, load| Some(sum + load.map_or(Some(0.0), |l| self.expected(l))?))
+    }
+
     /// How many of the first `loads` to submit at once, at least one.
     fn portion(&self, loads: impl Iterator<Item = Option<Load>>) -> usize {
         let (mut sum, mut count) = (0.0, 0);
@@ -116,20 +127,23 @@ fn in_portions<C>(
     Ok(())
 }
 
+/// What `command` asks of the device; a copy takes little: rows of activations, at most.
+fn load(command: &Command) -> Option<Load> {
+    match command {
+        Command::Dispatch(d) => {
+            let workgroups = d.grid.iter().map(|n| u64::from(*n)).product();
+            Some(Load { kernel: d.kernel.number, workgroups, units: d.units.into() })
+        }
+        Command::Copy { .. } => None,
+    }
+}
+
 impl Gpu {
     /// Submits a long recording in parts of bounded time, waiting for each.
     ///
     /// # Errors
     /// [`crate::Error::Device`] when the device has failed.
     pub fn submit_paced(&self, recording: &Recording, pace: &mut Pace) -> Result<()> {
-        let load = |command: &Command| match command {
-            Command::Dispatch(d) => {
-                let workgroups = d.grid.iter().map(|n| u64::from(*n)).product();
-                Some(Load { kernel: d.kernel.number, workgroups, units: d.units.into() })
-            }
-            // Rows of activations, at most.
-            Command::Copy { .. } => None,
-        };
         in_portions(&recording.commands, pace, load, |part| {
             let start = Instant::now();
             self.submit_part(part)?;

@@ -182,9 +182,12 @@ mod tests {
             testing::{self, TestDevice},
         };
         let directory = directory("cache-device");
-        let open = || {
+        let device = || {
             let cache = Some(directory.clone());
-            let gpu = Gpu::open(&DeviceOptions { cache, ..Default::default() }).unwrap();
+            Gpu::open(&DeviceOptions { cache, ..Default::default() }).unwrap()
+        };
+        let open = || {
+            let gpu = device();
             let t = TestDevice { name: "pipelines on disk", gpu };
             let (x, b) = (t.upload(&[1.0; 64], 64), t.upload(&[1.0; 64], 64));
             t.run(|rec| bias::record(rec, &b, &x, 1));
@@ -196,8 +199,13 @@ mod tests {
             return;
         };
         let file = files.next().unwrap().unwrap().path();
-        open();
         let data = read(&file).unwrap();
+        // The driver takes what is there before it has compiled anything.
+        let second = device();
+        let taken = second.inner().pipeline_cache.raw().and_then(wgpu::PipelineCache::get_data);
+        assert_eq!(taken.as_deref(), Some(&data[..]));
+        open();
+        assert_eq!(read(&file).unwrap(), data, "the second start compiles nothing new");
         // Cut by the driver, of another one, of none.
         for data in [&data[..data.len() / 2], &[&data[..20], &data[24..]].concat(), b"junk"] {
             write(&file, data).unwrap();

@@ -96,6 +96,26 @@ fn a_deep_history_after_a_shallow_one_is_within_the_limit() {
     assert!(longest(&deep) <= LIMIT.as_secs_f64(), "{}", longest(&deep));
 }
 
+/// Decoding waits for nothing but its token, except where the device is slow for the model.
+#[test]
+fn a_short_step_is_known_once_it_is_measured() {
+    let decode: Vec<_> = step(0).iter().map(|load| Load { workgroups: 1, ..*load }).collect();
+    for (slower, short) in [(0.01, true), (1.0, false)] {
+        let mut pace = Pace::default();
+        let expected = |pace: &Pace| pace.together(decode.iter().map(|load| Some(*load)));
+        assert_eq!(expected(&pace), None, "nothing is known yet");
+        let mut taken = Vec::new();
+        let run = |part: &[Load]| {
+            let time = part.iter().map(|load| SLOW[load.kernel] * 1e-9).sum::<f64>();
+            taken.push(5e-5 + time * slower);
+            Ok(Duration::from_secs_f64(5e-5 + time * slower))
+        };
+        in_portions(&decode, &mut pace, |load| Some(*load), run).unwrap();
+        assert_eq!(expected(&pace).is_some_and(|sum| sum <= AIM), short, "{slower}");
+        assert!(longest(&taken) <= LIMIT.as_secs_f64(), "{slower}: {}", longest(&taken));
+    }
+}
+
 #[test]
 fn copies_go_with_what_is_around_them() {
     let mut pace = Pace::default();

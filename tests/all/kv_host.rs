@@ -76,7 +76,7 @@ fn answer(engine: &mut Engine, ids: &[u32]) -> Answer {
 fn compare_placements(model: &str, options: EngineOptions) {
     let all = prompt(model);
     // Steps of few tokens are many.
-    let ids = &all[..if options.chunk > FEW { all.len() } else { 300 }];
+    let ids = &all[..if options.chunk > FEW { all.len() } else { 150 }];
     let one_segment = options.device.restrict.max_binding.is_none() || options.cache_k == Q8_0;
     let mut engine = open(model, options);
     let chunk = engine.chunk();

@@ -45,14 +45,15 @@ fn key_at(token: u32, expert: u32) -> u32 {
     return sort_key(bitcast<u32>(logits[token * p.stride + expert]));
 }
 
+// An equal key comes first only at a lower index: in an earlier quad every one does.
 fn slot_of(expert: u32) -> u32 {
-    let key = keys[expert / 4u][expert % 4u];
-    var before = vec4<u32>();
+    let own = expert / 4u;
+    let key = keys[own][expert % 4u];
+    let lower = vec4<u32>(0u, 1u, 2u, 3u) < vec4(expert % 4u);
+    var before = select(vec4<u32>(), vec4(1u), (keys[own] == vec4(key)) & lower);
     for (var quad = 0u; quad < QUADS; quad++) {
-        let other = quad * 4u + vec4<u32>(0u, 1u, 2u, 3u);
-        // An equal key comes first only at a lower index.
-        let bar = select(vec4(key), vec4(key - 1u), other < vec4(expert));
-        before += select(vec4<u32>(), vec4(1u), keys[quad] > bar);
+        let bar = select(key, key - 1u, quad < own);
+        before += select(vec4<u32>(), vec4(1u), keys[quad] > vec4(bar));
     }
     return before.x + before.y + before.z + before.w;
 }

@@ -2,7 +2,7 @@
 
 use crate::{
     driver::Compiled,
-    work::{self, Work},
+    work::{self, Target, Work},
 };
 use engine::shader::Variant;
 use std::fmt;
@@ -59,11 +59,14 @@ columns! {
     Wmma = "wmma",
     /// The compiler's estimate of cycles from start to end; it takes 8 rounds for each loop.
     Latency = "latency",
-    /// Its estimate of cycles a SIMD is busy for each 64 lanes.
+    /// Its estimate of cycles a SIMD is busy for each 64 lanes, with the same rounds and every other of
+    /// the branches that a wave takes as one.
     Busy = "busy",
-    /// Of a kernel that streams: time of the vector units in percent of that which its bytes take
+    /// Of a kernel of the decode path: time of the vector units in percent of that which its bytes take
     /// from memory ([`work`]). Less than 100: memory is the bound.
     Bound = "bound",
+    /// Of a small one: that time of a whole dispatch, in nanoseconds of all vector units together.
+    Time = "ns",
     /// Of a tiled product: multiplications in percent of what the vector units, or the matrix units
     /// where it uses them, could do in its time.
     Peak = "peak",
@@ -96,15 +99,24 @@ impl Figures {
         for column in kernel.code.lines().filter_map(|line| counted(opcode(line)?)) {
             figures.0[column as usize] += 1;
         }
-        match (work::main_loop(variant, &kernel.code), work::cycles_a_byte(target)) {
-            (Some((Work::Stream(bytes), cycles)), Some(cycles_a_byte)) => {
-                let available = 32.0 * bytes * cycles_a_byte;
-                figures.0[Column::Bound as usize] = (100.0 * cycles / available).round() as u64;
+        let mut set = |column: Column, figure: f64| {
+            figures.0[column as usize] = figure.round() as u64;
+        };
+        let target = Target::named(target);
+        match (work::main_loop(variant, &kernel.code), target) {
+            (Some((Work::Stream(bytes), cycles)), Some(target)) => {
+                set(Column::Bound, 100.0 * cycles / (32.0 * bytes * target.cycles_a_byte()));
             }
             (Some((Work::Multiply(products), cycles)), _) => {
-                figures.0[Column::Peak as usize] = (100.0 * products / cycles).round() as u64;
+                set(Column::Peak, 100.0 * products / cycles);
             }
             _ => {}
+        }
+        if let (Some((bytes, cycles)), Some(target)) =
+            (work::dispatch(variant, &kernel.code), target)
+        {
+            set(Column::Bound, 100.0 * cycles / (bytes * target.cycles_a_byte()));
+            set(Column::Time, (cycles / target.cycles_a_ns()).ceil());
         }
         figures
     }

@@ -1,6 +1,10 @@
-//! What a kernel's main loop costs a round, against what the round moves or multiplies.
+//! What a kernel costs against what it moves or multiplies: in a round of its main loop, or in a whole
+//! dispatch where that is small.
 
-use crate::figures::opcode;
+use crate::{
+    figures::opcode,
+    moved::{Moved, moved},
+};
 use engine::{
     quant::BlockType,
     shader::{Value, Variant},
@@ -14,26 +18,29 @@ pub(crate) enum Work {
     Multiply(f64),
 }
 
+/// The number that `variant` has for `name`.
+pub(crate) fn number(variant: &Variant, name: &str) -> Option<f64> {
+    match variant.get(name) {
+        Some(Value::Number(n)) => Some(f64::from(*n)),
+        _ => None,
+    }
+}
+
+/// Bytes of a number in the format that `variant` chooses for `name`.
+pub(crate) fn bytes(variant: &Variant, name: &str) -> Option<f64> {
+    let Some(Value::Word(name)) = variant.get(name) else { return None };
+    let ty = BlockType::ALL.iter().find(|ty| ty.name().eq_ignore_ascii_case(name))?;
+    Some(ty.block_bytes() as f64 / ty.block_elements() as f64)
+}
+
 /// A loop and how often those inside it run in each of its rounds, in the program's order.
 struct Rounds(Work, Vec<f64>);
 
 /// What `variant` does, where that is much: decoding streams weights, state, keys and values,
 /// prefill multiplies.
 fn rounds(variant: &Variant) -> Option<Rounds> {
-    let number = |name: &str| match variant.get(name) {
-        Some(Value::Number(n)) => Some(f64::from(*n)),
-        _ => None,
-    };
-    let word = |name: &str| match variant.get(name) {
-        Some(Value::Word(word)) => Some(*word),
-        _ => None,
-    };
-    // Bytes of a number in the format that `name` chooses.
-    let bytes = |name: &str| {
-        let name = word(name)?;
-        let ty = BlockType::ALL.iter().find(|ty| ty.name().eq_ignore_ascii_case(name))?;
-        Some(ty.block_bytes() as f64 / ty.block_elements() as f64)
-    };
+    let number = |name| number(variant, name);
+    let bytes = |name| bytes(variant, name);
     Some(match variant.shader() {
         // 16 weights of each row.
         "mat_vec" => Rounds(Work::Stream(16.0 * number("ROWS")? * bytes("format")?), vec![]),
@@ -84,20 +91,55 @@ fn rounds(variant: &Variant) -> Option<Rounds> {
     })
 }
 
-/// Whether `variant` makes one token, for which memory has to be the bound.
-pub(crate) fn decodes(variant: &Variant) -> bool {
-    let one = |name| matches!(variant.get(name), None | Some(Value::Number(1)));
-    one("N") && one("TOKENS")
+/// Kernels that no token waits for: of steps of several tokens, and of software instead of a GPU.
+const SET_ASIDE: &[&str] = &[
+    "coop_delta_chunk",
+    "expert_counts",
+    "expert_lists",
+    "f16_rows",
+    "gated_delta_chunk",
+    "gated_delta_columns",
+    "kv_pages",
+    "kv_stage",
+];
+
+/// What is not stated of `variant`, or no longer so: every kernel has a main loop, or is small, or is set
+/// aside, and the small ones have as many loops as rounds are stated for.
+pub(crate) fn unstated(variant: &Variant, code: &str) -> Option<String> {
+    if let Some(Moved { rounds, .. }) = moved(variant) {
+        let (found, stated) = (loops(code).len() - 1, rounds.len());
+        return (found != stated).then(|| {
+            format!("{variant} has {found} loops, moved.rs has rounds for {stated}: state each")
+        });
+    }
+    let known = rounds(variant).is_some() || SET_ASIDE.contains(&variant.shader());
+    (!known).then(|| {
+        format!(
+            "{variant} is in no class: state its main loop in work.rs, or what a token has it move in \
+             moved.rs, or that no token waits for it in SET_ASIDE"
+        )
+    })
 }
 
-/// The most that a kernel which [`decodes`] may take on `target`, in percent of the time of its bytes; `before`
-/// is what is stated.
+/// What a dispatch of a small kernel may take all vector units, in nanoseconds, whatever its bytes take:
+/// less than a tenth of the 1.9 us that wgpu takes to encode one (gfx-rs/wgpu#5766). The most is that of
+/// `routing`, which compares each of 512 experts with all.
+pub(crate) const SMALL: u64 = 160;
+
+/// The most that a kernel may take on `target`, in percent of the time of its bytes; `before` is what is
+/// stated.
 pub(crate) fn most(variant: &Variant, target: &str, before: u64) -> u64 {
-    let of_4_bits = |name| variant.get(name) == Some(&Value::Word("q4_0"));
+    let is = |name, word| variant.get(name) == Some(&Value::Word(word));
+    // The arithmetic of half a byte takes as long as the byte where 6 or 8 heads multiply each 4-bit key
+    // and value, or eight rows of x in f32 each 4-bit weight with an offset.
+    let excused = match variant.shader() {
+        "attention_decode" => is("K", "q4_0") && is("V", "q4_0"),
+        "mat_vec" => is("format", "q4_k") && number(variant, "N") == Some(8.0),
+        _ => false,
+    };
     match target {
-        // The one that the bound is promised for. Excused: 4-bit keys and 4-bit values, of which 6 or 8
-        // heads multiply every one, so that the arithmetic of half a byte takes as long as the byte.
-        "GFX1151" if of_4_bits("K") && of_4_bits("V") => before,
+        // The one that the bound is promised for.
+        "GFX1151" if excused && variant.get("whole").is_none() => 110,
         "GFX1151" => 100,
         // Memory is faster there for each vector unit: weights of 1 to 3 bits and quantised caches take
         // longer to unpack than to read, but not longer than is stated.
@@ -111,6 +153,8 @@ struct Loop {
     parent: usize,
     /// Cycles of the vector unit outside of loops inside this one, for 32 lanes.
     cycles: f64,
+    /// Reads and writes of workgroup memory there.
+    lds: f64,
     /// Bytes that its loads fetch, and its stores leave.
     loads: u32,
     stores: u32,
@@ -140,6 +184,7 @@ fn loops(code: &str) -> Vec<Loop> {
                     _ => 1.0,
                 };
             }
+            loops[now].lds += if opcode.starts_with("ds_") { 1.0 } else { 0.0 };
             loops[now].loads += match opcode {
                 "buffer_load_dwordx4" => 16,
                 "buffer_load_dwordx2" => 8,
@@ -166,7 +211,12 @@ pub(crate) fn main_loop(variant: &Variant, code: &str) -> Option<(Work, f64)> {
     while multiplies && loops[main].parent > 0 {
         main = loops[main].parent;
     }
-    // How often each loop runs in a round of the main one.
+    let runs = runs(&loops, main, inner);
+    Some((work, loops.iter().zip(&runs).map(|(l, runs)| l.cycles * runs).sum()))
+}
+
+/// How often each loop runs in a round of `main`, of those inside of which `inner` tells it.
+fn runs(loops: &[Loop], main: usize, inner: Vec<f64>) -> Vec<f64> {
     let mut runs = vec![0.0; loops.len()];
     runs[main] = 1.0;
     let mut inner = inner.into_iter();
@@ -177,7 +227,19 @@ pub(crate) fn main_loop(variant: &Variant, code: &str) -> Option<(Work, f64)> {
             runs[i] = outer * inner.next().unwrap_or(16.0);
         }
     }
-    Some((work, loops.iter().zip(&runs).map(|(l, runs)| l.cycles * runs).sum()))
+    runs
+}
+
+/// The bytes of a dispatch of the small kernel `variant`, and the cycles of one vector unit that it
+/// takes, all branches taken. Those of workgroup memory, which serves two units 32 lanes a cycle, come
+/// to them as if neither worked while the other does.
+pub(crate) fn dispatch(variant: &Variant, code: &str) -> Option<(f64, f64)> {
+    let Moved { bytes, lanes, rounds } = moved(variant)?;
+    let loops = loops(code);
+    let runs = runs(&loops, 0, rounds);
+    let cycles: f64 =
+        loops.iter().zip(&runs).map(|(l, runs)| (l.cycles + 2.0 * l.lds) * runs).sum();
+    Some((bytes, cycles * lanes / 32.0))
 }
 
 /// What `variant`, if it keeps a state in registers over all tokens, does to it more than reading and
@@ -192,15 +254,37 @@ pub(crate) fn state_fault(variant: &Variant, code: &str) -> Option<String> {
     (variant.shader() == "gated_delta_step" && !once).then(fault)
 }
 
-/// Cycles of all vector units, for 32 lanes each, in the time that a byte takes from memory.
-pub(crate) fn cycles_a_byte(target: &str) -> Option<f64> {
-    // Units, GHz and GB/s.
-    let (units, clock, bandwidth) = match target {
-        "GFX1151" => (80.0, 2.9, 256.0),   // Radeon 8060S
-        "NAVI31" => (192.0, 2.5, 960.0),   // RX 7900 XTX
-        "NAVI21" => (160.0, 2.25, 512.0),  // RX 6900 XT
-        "GFX1201" => (128.0, 2.97, 640.0), // RX 9070 XT
-        _ => return None,
-    };
-    Some(units * clock / bandwidth)
+/// What counts of a GPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    /// Vector units of 32 lanes.
+    units: f64,
+    /// GHz.
+    clock: f64,
+    /// GB/s.
+    bandwidth: f64,
+}
+
+impl Target {
+    /// The GPU that RADV calls `name`.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        let (units, clock, bandwidth) = match name {
+            "GFX1151" => (80.0, 2.9, 256.0),   // Radeon 8060S
+            "NAVI31" => (192.0, 2.5, 960.0),   // RX 7900 XTX
+            "NAVI21" => (160.0, 2.25, 512.0),  // RX 6900 XT
+            "GFX1201" => (128.0, 2.97, 640.0), // RX 9070 XT
+            _ => return None,
+        };
+        Some(Self { units, clock, bandwidth })
+    }
+
+    /// Cycles of all vector units in a nanosecond.
+    pub(crate) fn cycles_a_ns(self) -> f64 {
+        self.units * self.clock
+    }
+
+    /// And in the time that a byte takes from memory.
+    pub(crate) fn cycles_a_byte(self) -> f64 {
+        self.cycles_a_ns() / self.bandwidth
+    }
 }

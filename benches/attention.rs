@@ -1,5 +1,5 @@
 //! Speed of attention at the heads of Qwen3.5-35B-A3B (16 query and 2 key-value heads of 256, f16
-//! cache): cache bytes a second of a decode step, tokens and operations a second of prefill.
+//! cache), by bytes of the cache and operations.
 //!
 //!     LP_NUM_THREADS=$(nproc) LP_NATIVE_VECTOR_WIDTH=256 cargo bench --bench attention
 //!
@@ -9,43 +9,33 @@ mod timing;
 
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, Heap, MemoryKind, Recorder},
+    gpu::{Heap, MemoryKind, Recorder, Restrictions},
     kv::{KvLayer, KvStep, KvType},
     ops::{
         Tensor,
         attention::{self, AttentionScratch},
     },
 };
-use timing::{range, spread};
+use timing::{Bench, Work};
 
 const N_HEAD: u32 = 16;
 const N_KV: u32 = 2;
 const HEAD_DIM: u32 = 256;
 
 fn main() -> Result<()> {
-    let gpu = Gpu::open(&DeviceOptions::default())?;
-    println!("{}, {}", gpu.adapter().name, gpu.adapter().driver);
+    let bench = Bench::open(Restrictions::default())?;
     for (n, depth) in [(1, 512), (1, 4096), (1, 16384), (2, 4096), (8, 4096)] {
-        let seconds = time(&gpu, n, depth)?;
-        let bytes = 2.0 * KvType::F16.bytes((N_KV * HEAD_DIM).into()) as f64 * f64::from(depth);
-        let gb = seconds.map(|s| bytes / s / 1e9);
-        let time = spread(seconds, 1e3, "ms");
-        println!("decode  n {n:3} at {depth:5}: {time}  {} GB/s of cache", range(gb));
+        measure(&bench, &format!("decode n {n} at {depth}"), n, depth)?;
     }
     for (n, depth) in [(64, 4096), (512, 512), (512, 4096)] {
-        let seconds = time(&gpu, n, depth)?;
-        // Two products with each key that a query sees.
-        let keys = f64::from(n) * (f64::from(depth - n) + f64::from(n + 1) / 2.0);
-        let operations = keys * f64::from(N_HEAD * HEAD_DIM) * 4.0;
-        let gflops = seconds.map(|s| operations / s / 1e9);
-        let time = spread(seconds, 1e3, "ms");
-        println!("prefill n {n:3} at {depth:5}: {time}  {} GFLOP/s", range(gflops));
+        measure(&bench, &format!("prefill n {n} at {depth}"), n, depth)?;
     }
     Ok(())
 }
 
-/// Seconds for the last `n` of `depth` tokens: fastest, median and slowest.
-fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<[f64; 3]> {
+/// Prints the line of the last `n` of `depth` tokens.
+fn measure(bench: &Bench, name: &str, n: u32, depth: u32) -> Result<()> {
+    let gpu = &bench.gpu;
     let mut kv = KvLayer::new(gpu, N_KV, HEAD_DIM, KvType::F16, KvType::F16)?;
     kv.ensure(gpu, depth, depth, Heap::Device)?;
     for segment in kv.segments() {
@@ -66,5 +56,11 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<[f64; 3]> {
     let mut rec = Recorder::new(gpu);
     let scale = 1.0 / (HEAD_DIM as f32).sqrt();
     attention::record(&mut rec, &q, None, step, &scratch, &out, n, scale)?;
-    timing::seconds(gpu, &rec.finish()?, &out)
+    // Two products with each key that a query sees.
+    let keys = f64::from(n) * (f64::from(depth - n) + f64::from(n + 1) / 2.0);
+    let work = Work {
+        bytes: Some(2.0 * KvType::F16.bytes((N_KV * HEAD_DIM).into()) as f64 * f64::from(depth)),
+        operations: keys * f64::from(N_HEAD * HEAD_DIM) * 4.0,
+    };
+    bench.line(name, &rec.finish()?, 1, work)
 }

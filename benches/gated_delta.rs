@@ -1,5 +1,5 @@
 //! Speed of the gated delta rule at the heads of Qwen3.5-35B-A3B (16 key and 32 value heads of
-//! 128): state bytes a second of a decode step, tokens a second of prefill by either form.
+//! 128), by bytes of the state, read and written once, and operations of the step by step form.
 //!
 //!     LP_NUM_THREADS=$(nproc) LP_NATIVE_VECTOR_WIDTH=256 cargo bench --bench gated_delta
 //!
@@ -9,39 +9,33 @@ mod timing;
 
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, MemoryKind, Recorder},
+    gpu::{MemoryKind, Recorder, Restrictions},
     ops::{
         Tensor,
         gated_delta::{self, GatedDelta, GatedDeltaScratch, HeadMap, Inputs},
     },
 };
-use timing::{range, spread};
+use timing::{Bench, Work};
 
 const SHAPE: GatedDelta =
     GatedDelta { key_heads: 16, value_heads: 32, head_dim: 128, map: HeadMap::Tiled };
 
 fn main() -> Result<()> {
-    let gpu = Gpu::open(&DeviceOptions::default())?;
-    println!("{}, {}", gpu.adapter().name, gpu.adapter().driver);
-    let state_bytes = f64::from(SHAPE.value_heads * SHAPE.head_dim * SHAPE.head_dim) * 4.0;
+    let bench = Bench::open(Restrictions::default())?;
     for n in [1, 2, 8, 16] {
-        let seconds = time(&gpu, n, n)?;
-        let gb = seconds.map(|s| 2.0 * state_bytes / s / 1e9);
-        println!("steps  n {n:5}: {}  {} GB/s of state", spread(seconds, 1e3, "ms"), range(gb));
+        measure(&bench, &format!("steps n {n}"), n, n)?;
     }
     for n in [64, 512, 2048] {
-        for (form, max_n) in [("steps ", 1), ("chunks", n)] {
-            let seconds = time(&gpu, n, max_n)?;
-            let tokens = seconds.map(|s| f64::from(n) / s);
-            println!("{form} n {n:5}: {}  {} tok/s", spread(seconds, 1e3, "ms"), range(tokens));
+        for (form, max_n) in [("steps", 1), ("chunks", n)] {
+            measure(&bench, &format!("{form} n {n}"), n, max_n)?;
         }
     }
     Ok(())
 }
 
-/// Seconds of one run over `n` tokens, fastest, median and slowest of some. Scratch for few
-/// tokens holds no chunk, so all go token by token then.
-fn time(gpu: &Gpu, n: u32, max_n: u32) -> Result<[f64; 3]> {
+/// Prints the line of `n` tokens. Scratch for few tokens holds no chunk, so all go token by token then.
+fn measure(bench: &Bench, name: &str, n: u32, max_n: u32) -> Result<()> {
+    let gpu = &bench.gpu;
     let (v, d) = (SHAPE.value_heads, SHAPE.head_dim);
     let filled = |label, rows: u32, width: u32| {
         let wave = |i: u32| (f64::from(i) * 0.7).sin() as f32;
@@ -57,5 +51,8 @@ fn time(gpu: &Gpu, n: u32, max_n: u32) -> Result<[f64; 3]> {
     let scratch = GatedDeltaScratch::new(gpu, &SHAPE, max_n)?;
     let mut rec = Recorder::new(gpu);
     gated_delta::record(&mut rec, &SHAPE, &inputs, &state, &scratch, &o, n)?;
-    timing::seconds(gpu, &rec.finish()?, &o)
+    // A state times k, an outer product added, a state times q.
+    let values = f64::from(v * d * d);
+    let work = Work { bytes: Some(8.0 * values), operations: 6.0 * values * f64::from(n) };
+    bench.line(name, &rec.finish()?, 1, work)
 }

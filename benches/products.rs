@@ -1,156 +1,92 @@
-//! Speed of the products by weights: bytes of weights a second for few rows of x, operations a
-//! second for many.
+//! Speed of the products by weights of every type: bytes of weights for few rows of x, operations for
+//! many.
 //!
-//! ```text
-//! cargo bench --bench products
-//! cargo bench --bench products -- mat_vec.*Q4_K
-//! ```
+//!     LP_NUM_THREADS=$(nproc) LP_NATIVE_VECTOR_WIDTH=256 cargo bench --bench products -- "mat_vec Q4_K"
 //!
-//! On software Vulkan with `LP_NUM_THREADS=2 LP_NATIVE_VECTOR_WIDTH=256` before it.
+//! (Cargo turns threads off and vectors to 128 bits for the sake of tests on software Vulkan.)
 
-use divan::{
-    Bencher,
-    counter::{BytesCount, ItemsCount},
-};
+#[path = "synthetic/blocks.rs"]
+mod blocks;
+mod timing;
+
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, Heap, Readback, Recorder, Recording, Restrictions},
+    gpu::{Heap, Recorder, Restrictions},
     ops::{Matrix, Source, Tensor, product, product::Epilogue, quantise},
     quant::BlockType,
 };
-use std::{fmt, sync::LazyLock};
-
-/// One that multiplies f32, one that multiplies whole numbers where rows are few, and one with
-/// cooperative matrices if there are any.
-static DEVICE: LazyLock<Gpu> = LazyLock::new(|| open(false, false));
-static WHOLE: LazyLock<Gpu> = LazyLock::new(|| open(true, false));
-static MATRICES: LazyLock<Gpu> = LazyLock::new(|| open(false, true));
-
-fn open(int_dot: bool, matrices: bool) -> Gpu {
-    let restrict = Restrictions {
-        int_dot: Some(int_dot),
-        matrices: Some(matrices),
-        ..Restrictions::default()
-    };
-    Gpu::open(&DeviceOptions { restrict, ..DeviceOptions::default() }).expect("a device")
-}
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use timing::{Bench, Work};
 
 /// More than caches hold: products go through matrices of this many bytes in turn.
 const WORKING_SET: u64 = 64 << 20;
-
-#[derive(Clone, Copy)]
-struct Case {
-    ty: BlockType,
-    n_out: u32,
-    n_in: u32,
-    n: u32,
-}
-
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}x{} n={}", self.ty, self.n_out, self.n_in, self.n)
-    }
-}
-
-/// Products recorded once, and what it takes to wait for the last.
-struct Step {
-    gpu: &'static Gpu,
-    recording: Recording,
-    y: Tensor,
-    readback: Readback,
-}
-
-/// Products a step, each of another matrix while there are different ones.
+/// Products a recording, each of another matrix while there are different ones.
 const PRODUCTS: u32 = 8;
 
-impl Case {
-    fn weight_bytes(&self) -> u64 {
-        self.ty.row_bytes(self.n_in.into()).expect("whole blocks") * u64::from(self.n_out)
-    }
-
-    fn record(&self, gpu: &'static Gpu) -> Step {
-        // Every field of every format is then a small number.
-        let rows = vec![0x2b_u8; self.weight_bytes() as usize];
-        let upload = |_| {
-            let source = Source { ty: self.ty, rows: &|_| &rows, factors: None, used: &|_| () };
-            Matrix::upload(gpu, Heap::Device, "w", [self.n_in, self.n_out, 1], source)
-        };
-        let different = (WORKING_SET / self.weight_bytes()).clamp(1, PRODUCTS.into());
-        let matrices: Vec<_> = (0..different).map(upload).collect::<Result<_>>().expect("upload");
-        let ones = vec![1.0_f32; self.n as usize * self.n_in as usize];
-        let x = Tensor::factor(gpu, "x", self.n, self.n_in, self.n).expect("x");
-        gpu.upload(&x.buf, 0, bytemuck::cast_slice(&ones)).expect("x");
-        let y = Tensor::scratch(gpu, "y", self.n, self.n_out).expect("y");
-        let mut rec = Recorder::new(gpu);
-        quantise::record(&mut rec, &x, self.n).expect("quantise");
-        for w in matrices.iter().cycle().take(PRODUCTS as usize) {
-            product::record(&mut rec, "bench", w, &x, &y, self.n, Epilogue::Store).expect("record");
-        }
-        Step {
-            gpu,
-            recording: rec.finish().expect("finish"),
-            y,
-            readback: gpu.readback(4).expect("read-back"),
+fn main() -> Result<()> {
+    let open = |int_dot, matrices| {
+        let (int_dot, matrices) = (Some(int_dot), Some(matrices));
+        Bench::open(Restrictions { int_dot, matrices, ..Restrictions::default() })
+    };
+    let few = [1, 2, 4, 8];
+    let floats = open(false, false)?;
+    each(&floats, "mat_vec", &[[2048, 2048], [2048, 16_384]], &few)?;
+    each(&floats, "tiled", &[[2048, 2048]], &[16, 128])?;
+    // Few rows of x as whole numbers.
+    each(&open(true, false)?, "mat_vec whole", &[[2048, 2048], [2048, 16_384]], &few)?;
+    let matrices = open(false, true)?;
+    match matrices.gpu.caps().matrices {
+        Some(_) => each(&matrices, "tiled by matrices", &[[2048, 2048]], &[16, 128]),
+        None => {
+            println!("skipped: it has no cooperative matrices");
+            Ok(())
         }
     }
 }
 
-impl Step {
-    fn run(&self) {
-        self.gpu.submit(&self.recording).expect("submit");
-        self.readback.read(self.gpu, &self.y.buf, 0, &mut [0; 4]).expect("read");
+/// The lines of every type with matrices of `shapes` (n_in, n_out) and so many rows of x.
+fn each(bench: &Bench, kernel: &str, shapes: &[[u32; 2]], rows: &[u32]) -> Result<()> {
+    for &ty in BlockType::ALL.iter().filter(|ty| ty.runs_on_gpu()) {
+        for &[n_in, n_out] in shapes {
+            let name = |n: &u32| format!("{kernel} {ty} {n_out}x{n_in} n {n}");
+            if !rows.iter().any(|n| bench.wants(&name(n))) {
+                continue;
+            }
+            let matrices = matrices(bench, ty, [n_in, n_out])?;
+            for n in rows {
+                measure(bench, &name(n), &matrices, *n)?;
+            }
+        }
     }
+    Ok(())
 }
 
-/// Every type that runs, at each shape and number of rows.
-fn cases(shapes: &[(u32, u32)], rows: &[u32]) -> Vec<Case> {
-    let types = BlockType::ALL.iter().copied().filter(|ty| ty.runs_on_gpu());
-    types
-        .flat_map(|ty| shapes.iter().map(move |&(n_out, n_in)| (ty, n_out, n_in)))
-        .flat_map(|(ty, n_out, n_in)| rows.iter().map(move |&n| Case { ty, n_out, n_in, n }))
-        .collect()
+/// Different matrices of random weights.
+fn matrices(bench: &Bench, ty: BlockType, [n_in, n_out]: [u32; 2]) -> Result<Vec<Matrix>> {
+    let mut random = ChaCha8Rng::seed_from_u64(1);
+    let mut rows = Vec::new();
+    blocks::write(ty, u64::from(n_in) * u64::from(n_out), 0.02, &mut random, &mut rows)
+        .expect("a vector takes all");
+    let source = Source { ty, rows: &|_| &rows, factors: None, used: &|_| () };
+    let different = (WORKING_SET / rows.len() as u64).clamp(1, PRODUCTS.into());
+    let upload = |_| Matrix::upload(&bench.gpu, Heap::Device, "w", [n_in, n_out, 1], source);
+    (0..different).map(upload).collect()
 }
 
-#[divan::bench(args = cases(&[(2048, 2048), (16384, 2048)], &[1, 2, 4, 8]))]
-fn mat_vec(bencher: Bencher<'_, '_>, case: Case) {
-    stream(bencher, case, &DEVICE);
-}
-
-/// The same of whole numbers, where weights are made of bytes.
-#[divan::bench(args = cases(&[(2048, 2048), (16384, 2048)], &[1, 2, 4, 8]))]
-fn mat_vec_whole(bencher: Bencher<'_, '_>, case: Case) {
-    stream(bencher, case, &WHOLE);
-}
-
-fn stream(bencher: Bencher<'_, '_>, case: Case, gpu: &'static Gpu) {
-    let step = case.record(gpu);
-    let bytes = case.weight_bytes() * u64::from(PRODUCTS);
-    bencher.counter(BytesCount::new(bytes)).bench_local(|| step.run());
-}
-
-/// Items are multiplications and additions.
-#[divan::bench(args = cases(&[(2048, 2048)], &[16, 128]), sample_count = 5)]
-fn tiled(bencher: Bencher<'_, '_>, case: Case) {
-    multiply(bencher, case, &DEVICE);
-}
-
-/// The same by cooperative matrices.
-#[divan::bench(args = cases(&[(2048, 2048)], &[16, 128]), sample_count = 5)]
-fn tiled_matrices(bencher: Bencher<'_, '_>, case: Case) {
-    if MATRICES.caps().matrices.is_none() {
-        println!("skipped: {} has no cooperative matrices", MATRICES.adapter().name);
-        return bencher.bench_local(|| ());
+fn measure(bench: &Bench, name: &str, matrices: &[Matrix], n: u32) -> Result<()> {
+    let (gpu, [n_in, n_out]) = (&bench.gpu, [matrices[0].n_in, matrices[0].n_out]);
+    let mut random = ChaCha8Rng::seed_from_u64(2);
+    let values: Vec<f32> = (0..n * n_in).map(|_| random.random_range(-1.0..1.0)).collect();
+    let x = Tensor::factor(gpu, "x", n, n_in, n)?;
+    gpu.upload(&x.buf, 0, bytemuck::cast_slice(&values))?;
+    let y = Tensor::scratch(gpu, "y", n, n_out)?;
+    let mut rec = Recorder::new(gpu);
+    quantise::record(&mut rec, &x, n)?;
+    for w in matrices.iter().cycle().take(PRODUCTS as usize) {
+        product::record(&mut rec, "bench", w, &x, &y, n, Epilogue::Store)?;
     }
-    multiply(bencher, case, &MATRICES);
-}
-
-fn multiply(bencher: Bencher<'_, '_>, case: Case, gpu: &'static Gpu) {
-    let step = case.record(gpu);
-    let operations = 2 * u64::from(case.n_out) * u64::from(case.n_in) * u64::from(case.n);
-    let items = operations * u64::from(PRODUCTS);
-    bencher.counter(ItemsCount::new(items)).bench_local(|| step.run());
-}
-
-fn main() {
-    divan::main();
+    let operations = 2.0 * f64::from(n) * f64::from(n_in) * f64::from(n_out);
+    let work = Work { bytes: Some(matrices[0].bytes() as f64), operations };
+    bench.line(name, &rec.finish()?, PRODUCTS, work)
 }

@@ -10,7 +10,7 @@ mod timing;
 
 use engine::{
     Result,
-    gpu::{DeviceOptions, Gpu, Heap, MemoryKind, Recorder},
+    gpu::{Heap, MemoryKind, Recorder, Restrictions},
     kv::{IndexLayer, IndexShape, IndexStep, KvLayer, KvStep, KvType},
     ops::{
         Tensor,
@@ -20,7 +20,7 @@ use engine::{
         top_blocks::Selection,
     },
 };
-use timing::{range, spread};
+use timing::{Bench, Work};
 
 const SHAPE: IndexShape = IndexShape { heads: 4, head_dim: 128, ratio: 4, budget: 2048 };
 const N_HEAD: u32 = 24;
@@ -28,18 +28,18 @@ const N_KV: u32 = 2;
 const HEAD_DIM: u32 = 256;
 
 fn main() -> Result<()> {
-    let gpu = Gpu::open(&DeviceOptions::default())?;
-    println!("{}, {}", gpu.adapter().name, gpu.adapter().driver);
+    let bench = Bench::open(Restrictions::default())?;
     for n in [1, 64] {
         for depth in [4096, 32_768, 262_144] {
-            time(&gpu, n, depth)?;
+            measure(&bench, n, depth)?;
         }
     }
     Ok(())
 }
 
-/// Prints the times of the last `n` tokens of a context of `depth`.
-fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
+/// Prints the lines of the last `n` tokens of a context of `depth`.
+fn measure(bench: &Bench, n: u32, depth: u32) -> Result<()> {
+    let gpu = &bench.gpu;
     let filled = |label, rows: u32, width: u32| {
         let wave = |i: u32| (f64::from(i) * 0.7).sin() as f32;
         let values: Vec<f32> = (0..rows * width).map(wave).collect();
@@ -88,14 +88,19 @@ fn time(gpu: &Gpu, n: u32, depth: u32) -> Result<()> {
         0.0625,
     )?;
     let attend = rec.finish()?;
-    for (name, recording) in [("select", select), ("attend", attend)] {
-        let seconds = timing::seconds(gpu, &recording, &out)?;
-        let dispatches = recording.dispatches();
-        let (time, tokens) = (spread(seconds, 1e3, "ms"), seconds.map(|s| f64::from(n) / s));
-        println!(
-            "{name}  n {n:3} at {depth:6}: {time}  {} tok/s, {dispatches} dispatches",
-            range(tokens)
-        );
+    // Pooled keys are read once for all queries; each query has tokens of its own to attend to.
+    let of_type = |values: u32| KvType::F16.bytes(values.into()) as f64;
+    let (blocks, chosen) = (f64::from(depth / SHAPE.ratio), f64::from(n * SHAPE.budget));
+    let scoring = Work {
+        bytes: Some(blocks * of_type(SHAPE.head_dim)),
+        operations: 2.0 * blocks * f64::from(n * SHAPE.heads * SHAPE.head_dim),
+    };
+    let attending = Work {
+        bytes: Some(2.0 * chosen * of_type(N_KV * HEAD_DIM)),
+        operations: 4.0 * chosen * f64::from(N_HEAD * HEAD_DIM),
+    };
+    for (name, recording, work) in [("select", select, scoring), ("attend", attend, attending)] {
+        bench.line(&format!("{name} n {n} at {depth}"), &recording, 1, work)?;
     }
     Ok(())
 }

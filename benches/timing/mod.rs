@@ -1,43 +1,88 @@
-//! Times of a recording, several samples of it with their spread.
+//! What benches share: times of a recording with their spread, and its rates beside the bound.
 
 use engine::{
     Result,
-    gpu::{Gpu, Recording},
-    ops::Tensor,
+    gpu::{DeviceOptions, Gpu, Heap, Recording, Restrictions},
 };
 use std::time::Instant;
 
 const SAMPLES: usize = 7;
+/// Seconds of a sample: so many runs that submission does not count.
+const SAMPLE: f64 = 0.02;
 
-/// Seconds of one run: fastest, median and slowest. `out` is written by the recording.
-pub(crate) fn seconds(gpu: &Gpu, recording: &Recording, out: &Tensor) -> Result<[f64; 3]> {
-    run(gpu, recording, out, 1)?;
-    // Enough runs a sample that submission does not count.
-    let repeat = (0.05 / run(gpu, recording, out, 1)?).clamp(1.0, 200.0) as u32;
-    let mut times = Vec::new();
-    for _ in 0..SAMPLES {
-        times.push(run(gpu, recording, out, repeat)? / f64::from(repeat));
+/// A device, how fast it copies, and which lines are wanted of it.
+pub(crate) struct Bench {
+    pub(crate) gpu: Gpu,
+    /// Bytes a second that a copy reads and writes: the bound of what memory bounds.
+    copies: f64,
+    /// Part of the names to measure.
+    only: Option<String>,
+}
+
+/// What a run cannot do without.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Work {
+    /// Bytes read or written, each once; by default all that the dispatches bind.
+    pub(crate) bytes: Option<f64>,
+    /// Multiplications and additions, where these may be the bound.
+    pub(crate) operations: f64,
+}
+
+impl Bench {
+    /// Opens the device without what `restrict` takes from it and says what it is. The first argument
+    /// that is no option chooses lines by a part of their names.
+    pub(crate) fn open(restrict: Restrictions) -> Result<Self> {
+        let gpu = Gpu::open(&DeviceOptions { restrict, ..DeviceOptions::default() })?;
+        let copies = gpu.bandwidth(Heap::Device)?;
+        let (name, driver) = (&gpu.adapter().name, &gpu.adapter().driver);
+        println!("{name}, {driver}: copies {:.1} GB/s", copies / 1e9);
+        let only = std::env::args().skip(1).find(|argument| !argument.starts_with('-'));
+        Ok(Self { gpu, copies, only })
     }
-    times.sort_by(f64::total_cmp);
-    Ok([times[0], times[SAMPLES / 2], times[SAMPLES - 1]])
-}
 
-/// Seconds of `repeat` runs.
-fn run(gpu: &Gpu, recording: &Recording, out: &Tensor, repeat: u32) -> Result<f64> {
-    let start = Instant::now();
-    for _ in 0..repeat {
-        gpu.submit(recording)?;
+    /// Whether the line of this name is to be printed.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only))
     }
-    gpu.read(&out.buf, 0, 4)?;
-    Ok(start.elapsed().as_secs_f64())
-}
 
-/// Median and range of times.
-pub(crate) fn spread([fast, median, slow]: [f64; 3], factor: f64, unit: &str) -> String {
-    format!("{:9.3} {unit} ({:.3} to {:.3})", median * factor, fast * factor, slow * factor)
-}
+    /// Prints what one of `times` equal runs in `recording` takes (median, fastest and slowest sample),
+    /// its bytes a second, their share of those of a copy, and its operations a second.
+    pub(crate) fn line(
+        &self,
+        name: &str,
+        recording: &Recording,
+        times: u32,
+        work: Work,
+    ) -> Result<()> {
+        if !self.wants(name) {
+            return Ok(());
+        }
+        let [fast, median, slow] = self.seconds(recording)?.map(|s| s / f64::from(times));
+        let bound = || recording.bound().map(|(_, _, bytes)| bytes as f64).sum::<f64>();
+        let rate = work.bytes.unwrap_or_else(|| bound() / f64::from(times)) / median;
+        let (us, share) = ([median, fast, slow].map(|s| s * 1e6), 100.0 * rate / self.copies);
+        print!("{name:44} {:10.1} us ({:.1} to {:.1})", us[0], us[1], us[2]);
+        print!("  {:6.2} GB/s, {share:5.1} % of copies", rate / 1e9);
+        match work.operations {
+            0.0 => println!(),
+            operations => println!("  {:7.1} GFLOP/s", operations / median / 1e9),
+        }
+        Ok(())
+    }
 
-/// Median and range of rates.
-pub(crate) fn range([fast, median, slow]: [f64; 3]) -> String {
-    format!("{median:.1} ({slow:.1} to {fast:.1})")
+    /// Seconds of a recording: fastest, median and slowest sample.
+    fn seconds(&self, recording: &Recording) -> Result<[f64; 3]> {
+        let run = |repeat: u32| -> Result<f64> {
+            let start = Instant::now();
+            (0..repeat).try_for_each(|_| self.gpu.submit(recording))?;
+            self.gpu.finish()?;
+            Ok(start.elapsed().as_secs_f64() / f64::from(repeat))
+        };
+        // Software compiles kernels in the first run.
+        run(1)?;
+        let repeat = (SAMPLE / run(1)?).clamp(1.0, 200.0) as u32;
+        let mut times = (0..SAMPLES).map(|_| run(repeat)).collect::<Result<Vec<_>>>()?;
+        times.sort_by(f64::total_cmp);
+        Ok([times[0], times[SAMPLES / 2], times[SAMPLES - 1]])
+    }
 }

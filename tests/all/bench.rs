@@ -2,14 +2,20 @@
 
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-use crate::common::expected::fixtures;
+use crate::common::{
+    edited::Temporary,
+    expected::fixtures,
+    synthetic::{Geometry, Streams},
+};
 use engine::{
     Engine, EngineOptions, Gguf,
+    gguf::TensorInfo,
     gpu::MemoryKind,
     kv::{KvHost, KvType},
     model::config::{Ffn, LayerKind},
     ngram::Storage,
-    plan,
+    plan::{self, Weights},
+    quant::BlockType,
 };
 use serde_json::Value;
 
@@ -17,15 +23,24 @@ const MODEL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/
 
 /// Exit status, stdout and stderr.
 fn bench(args: &[&str]) -> (i32, String, String) {
+    bench_of(MODEL, args)
+}
+
+fn bench_of(model: &str, args: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_engine"));
-    let output = command.args(["bench", "-m", MODEL]).args(args).output().unwrap();
+    let output = command.args(["bench", "-m", model]).args(args).output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
 #[track_caller]
 fn rows(args: &[&str]) -> Vec<Value> {
-    let (status, stdout, stderr) = bench(&[args, &["-o", "json"]].concat());
+    rows_of(MODEL, args)
+}
+
+#[track_caller]
+fn rows_of(model: &str, args: &[&str]) -> Vec<Value> {
+    let (status, stdout, stderr) = bench_of(model, &[args, &["-o", "json"]].concat());
     assert_eq!(status, 0, "{stderr}");
     serde_json::from_str(&stdout).unwrap()
 }
@@ -253,6 +268,94 @@ fn a_token_reads_the_keys_and_values_of_all_positions() {
             let off = (bytes / formula - 1.0).abs();
             assert!(off < 0.05, "{model} {what} {bytes}, the formula says {formula}");
         }
+    }
+}
+
+/// So narrow that state, keys and values, and pooled keys weigh something beside the weights.
+const SPARSE: Geometry = Geometry {
+    weights: Weights::Type(BlockType::Q8_0),
+    layers: 4,
+    vocab: 704,
+    embd: 128,
+    heads: 4,
+    kv_heads: 2,
+    head_dim: 64,
+    n_rot: 32,
+    key_heads: 2,
+    value_heads: 4,
+    state_size: 64,
+    experts: 8,
+    experts_used: 3,
+    expert_ff: 128,
+    streams: Some(STREAMS),
+};
+
+const STREAMS: Streams = Streams {
+    count: 4,
+    low_rank: 64,
+    index_heads: 2,
+    index_dim: 128,
+    budget: 2048,
+    ratio: 4,
+    ngram_heads: 2,
+    ngram_width: 32,
+    ngram_rows: 50,
+};
+
+/// Bytes of weights that a token needs, from the file alone.
+fn active_weights(gguf: &Gguf) -> f64 {
+    let active = |tensor: &TensorInfo| {
+        let bytes = tensor.elements() as f64 / tensor.ty.block_elements() as f64
+            * tensor.ty.block_bytes() as f64;
+        match tensor.name.as_str() {
+            // Some rows of many.
+            "token_embd.weight" | "per_layer_token_embd.weight" => 0.0,
+            name if name.contains("_exps") => {
+                bytes * f64::from(SPARSE.experts_used) / f64::from(SPARSE.experts)
+            }
+            _ => bytes,
+        }
+    };
+    gguf.tensors().iter().map(active).sum()
+}
+
+/// The whole figure of the bench where attention selects, beside the sum that the shapes give: of
+/// four layers one is attention. No part is so small that the tolerance could hide it.
+#[test]
+fn a_token_of_a_sparse_model_reads_weights_state_selected_rows_and_pooled_keys() {
+    const DEPTH: u32 = 8192;
+    let Geometry { embd, kv_heads, head_dim, key_heads, value_heads, state_size, .. } = SPARSE;
+    let file = Temporary::new();
+    SPARSE.write(file.path()).unwrap();
+    let weights = active_weights(&Gguf::open(file.path()).unwrap());
+    // In f32, read and written: three past inputs of the convolution and a square a head; the
+    // n-gram embedding's convolution looks back nine tokens, three times three.
+    let conv = 3 * (2 * key_heads + value_heads) * state_size;
+    let layer = conv + value_heads * state_size * state_size;
+    let state = f64::from(2 * 4 * (3 * layer + 9 * STREAMS.count * embd));
+    // f16 whatever the cache; every block before this token's.
+    let pooled = f64::from(2 * STREAMS.index_dim * DEPTH / STREAMS.ratio);
+    let depth = DEPTH.to_string();
+    let args = ["-p", "0", "-n", "1", "-r", "1", "-d", &depth, "--synthetic-history"];
+    let caches = ["-ctk", "f16,q8_0", "-ctv", "f16,q8_0"];
+    let rows = rows_of(file.path().to_str().unwrap(), &[&args[..], &caches].concat());
+    assert_eq!(rows.len(), 4);
+    for row in &rows {
+        let bytes = |of: &str| match row[of].as_str().unwrap() {
+            "f16" => 2.0,
+            // A scale of two bytes for 32 values.
+            "q8_0" => 34.0 / 32.0,
+            other => panic!("{of} {other}"),
+        };
+        // Selected blocks, and the token itself.
+        let attended = f64::from((STREAMS.budget + 1) * kv_heads * head_dim);
+        let kv = attended * (bytes("type_k") + bytes("type_v"));
+        let parts = [weights, state, kv, pooled];
+        let sum: f64 = parts.iter().sum();
+        let read = row["read_bytes_per_token"].as_f64().unwrap();
+        println!("{} {}: {parts:?}, counted {}", row["type_k"], row["type_v"], read / sum);
+        assert!(parts.iter().all(|part| *part > 0.08 * sum), "{parts:?}");
+        assert!((read / sum - 1.0).abs() < 0.05, "counts {read}, not {sum}: {parts:?}");
     }
 }
 

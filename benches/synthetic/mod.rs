@@ -1,13 +1,14 @@
 //! Model files of real geometry with random weights: for speed and memory, not for meaning.
 
 mod blocks;
+mod check;
 mod qwen4exp;
 mod tensors;
 
 use std::path::Path;
 
 use engine::{
-    Result,
+    Error, Result,
     gguf::{Gguf, Strings, write::Writer},
     plan::Weights,
     quant::BlockType,
@@ -84,8 +85,9 @@ impl Geometry {
     /// the same bytes.
     ///
     /// # Errors
-    /// The file cannot be written, or rows are no whole blocks of the type.
+    /// The file cannot be written, or [`Self::check`] finds a fault.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
+        self.check().map_err(Error::Usage)?;
         let mut model = Writer::default();
         self.describe(&mut model);
         self.add_tokenizer(&mut model)?;

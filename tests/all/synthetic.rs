@@ -143,6 +143,60 @@ fn rows_that_are_no_whole_blocks_are_refused() {
     let written =
         Geometry { weights: Weights::Type(BlockType::Q4K), expert_ff: 48, ..SMALL }.write(&file);
     let message = written.expect_err("rows of 48 are no blocks of 32").to_string();
-    assert!(message.contains("ffn_down_exps"), "{message}");
+    assert!(message.contains("--expert-ff"), "{message}");
     assert!(!file.exists(), "nothing was written");
+}
+
+/// Heads that are no power of two, one expert, rows of no whole 32, a layer past the last attention.
+#[test]
+fn odd_geometries_run() {
+    let q4_k = Weights::Type(BlockType::Q4K);
+    for geometry in [
+        Geometry {
+            weights: q4_k,
+            embd: 96,
+            heads: 6,
+            kv_heads: 3,
+            head_dim: 16,
+            n_rot: 6,
+            ..SMALL
+        },
+        Geometry { key_heads: 3, value_heads: 9, state_size: 16, ..SMALL },
+        Geometry { experts: 1, experts_used: 1, expert_ff: 40, layers: 5, ..SMALL },
+        Geometry { streams: Some(streams()), head_dim: 24, n_rot: 24, ..SMALL },
+    ] {
+        let file = Temporary::new();
+        geometry.write(file.path()).expect("can be written");
+        let mut engine = load(file.path(), as_it_is(), KvType::F16, 16);
+        let mut seq = engine.new_sequence().unwrap();
+        engine.decode(&mut seq, 1).unwrap();
+        let logits = engine.logits(&seq).unwrap();
+        assert!(logits.iter().all(|x| x.is_finite()), "{geometry:?}");
+    }
+}
+
+#[test]
+fn sizes_of_no_model_are_named() {
+    let q8_0 = Weights::Type(BlockType::Q8_0);
+    for (geometry, flag) in [
+        (Geometry { layers: 3, ..SMALL }, "--layers"),
+        (Geometry { vocab: 639, ..SMALL }, "--vocab"),
+        (Geometry { weights: q8_0, embd: 200, ..SMALL }, "--embd"),
+        (Geometry { heads: 3, ..SMALL }, "--heads"),
+        (Geometry { kv_heads: 0, ..SMALL }, "--kv-heads"),
+        (Geometry { head_dim: 60, ..SMALL }, "--head-dim"),
+        (Geometry { n_rot: 7, ..SMALL }, "--rot"),
+        (Geometry { n_rot: 2, ..SMALL }, "--rot"),
+        (Geometry { n_rot: 66, ..SMALL }, "--rot"),
+        (Geometry { key_heads: 0, ..SMALL }, "--key-heads"),
+        (Geometry { value_heads: 3, ..SMALL }, "--value-heads"),
+        (Geometry { state_size: 48, ..SMALL }, "--state-size"),
+        (Geometry { experts: 0, ..SMALL }, "--experts"),
+        (Geometry { experts_used: 9, ..SMALL }, "--experts-used"),
+        (Geometry { expert_ff: 0, ..SMALL }, "--expert-ff"),
+    ] {
+        let fault = geometry.check().expect_err(flag);
+        assert!(fault.starts_with(&format!("{flag} ")), "{fault}");
+    }
+    SMALL.check().expect("a model");
 }

@@ -147,7 +147,7 @@ fn rows_that_are_no_whole_blocks_are_refused() {
     assert!(!file.exists(), "nothing was written");
 }
 
-/// Heads that are no power of two, one expert, rows of no whole 32, a layer past the last attention.
+/// Heads of no power of two, one expert, rows of no whole 32, a layer past the last attention.
 #[test]
 fn odd_geometries_run() {
     let q4_k = Weights::Type(BlockType::Q4K);

@@ -5,8 +5,7 @@
 //!
 //! (Cargo turns threads off and vectors to 128 bits for the sake of tests on software Vulkan.)
 
-#[path = "synthetic/blocks.rs"]
-mod blocks;
+mod random;
 mod timing;
 
 use engine::{
@@ -20,8 +19,6 @@ use engine::{
     },
     quant::BlockType,
 };
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use std::collections::BTreeSet;
 use timing::{Bench, Work};
 
@@ -53,10 +50,7 @@ fn main() -> Result<()> {
 }
 
 fn random_experts(gpu: &Gpu, ty: BlockType) -> Result<Experts> {
-    let mut random = ChaCha8Rng::seed_from_u64(1);
-    let mut rows = Vec::new();
-    blocks::write(ty, (EMBD * FF).into(), 0.02, &mut random, &mut rows)
-        .expect("a vector takes all");
+    let rows = random::weights(ty, (EMBD * FF).into());
     // Every expert has the same weights: its own bytes nevertheless.
     let source = Source { ty, rows: &|_| &rows, factors: None, used: &|_| () };
     Ok(Experts {
@@ -67,13 +61,10 @@ fn random_experts(gpu: &Gpu, ty: BlockType) -> Result<Experts> {
 
 fn measure(bench: &Bench, name: &str, stack: &Experts, n: u32) -> Result<()> {
     let gpu = &bench.gpu;
-    let mut random = ChaCha8Rng::seed_from_u64(2);
-    let mut values =
-        |n: u32| -> Vec<f32> { (0..n).map(|_| random.random_range(-1.0..1.0)).collect() };
     let x = Tensor::factor(gpu, "x", n, EMBD, n)?;
-    gpu.upload(&x.buf, 0, bytemuck::cast_slice(&values(n * EMBD)))?;
+    gpu.upload(&x.buf, 0, bytemuck::cast_slice(&random::values(n * EMBD)))?;
     let logits = Tensor::scratch(gpu, "logits", n, EXPERTS)?;
-    gpu.upload(&logits.buf, 0, bytemuck::cast_slice(&values(n * EXPERTS)))?;
+    gpu.upload(&logits.buf, 0, bytemuck::cast_slice(&random::values(n * EXPERTS)))?;
     let (y, routing) = (Tensor::scratch(gpu, "y", n, EMBD)?, Routing::new(gpu, n, K)?);
     let mut rec = Recorder::new(gpu);
     quantise::record(&mut rec, &x, n)?;

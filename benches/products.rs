@@ -5,8 +5,7 @@
 //!
 //! (Cargo turns threads off and vectors to 128 bits for the sake of tests on software Vulkan.)
 
-#[path = "synthetic/blocks.rs"]
-mod blocks;
+mod random;
 mod timing;
 
 use engine::{
@@ -15,8 +14,6 @@ use engine::{
     ops::{Matrix, Source, Tensor, product, product::Epilogue, quantise},
     quant::BlockType,
 };
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use timing::{Bench, Work};
 
 /// More than caches hold: products go through matrices of this many bytes in turn.
@@ -64,10 +61,7 @@ fn each(bench: &Bench, kernel: &str, shapes: &[[u32; 2]], rows: &[u32]) -> Resul
 
 /// Different matrices of random weights.
 fn matrices(bench: &Bench, ty: BlockType, [n_in, n_out]: [u32; 2]) -> Result<Vec<Matrix>> {
-    let mut random = ChaCha8Rng::seed_from_u64(1);
-    let mut rows = Vec::new();
-    blocks::write(ty, u64::from(n_in) * u64::from(n_out), 0.02, &mut random, &mut rows)
-        .expect("a vector takes all");
+    let rows = random::weights(ty, u64::from(n_in) * u64::from(n_out));
     let source = Source { ty, rows: &|_| &rows, factors: None, used: &|_| () };
     let different = (WORKING_SET / rows.len() as u64).clamp(1, PRODUCTS.into());
     let upload = |_| Matrix::upload(&bench.gpu, Heap::Device, "w", [n_in, n_out, 1], source);
@@ -76,10 +70,8 @@ fn matrices(bench: &Bench, ty: BlockType, [n_in, n_out]: [u32; 2]) -> Result<Vec
 
 fn measure(bench: &Bench, name: &str, matrices: &[Matrix], n: u32) -> Result<()> {
     let (gpu, [n_in, n_out]) = (&bench.gpu, [matrices[0].n_in, matrices[0].n_out]);
-    let mut random = ChaCha8Rng::seed_from_u64(2);
-    let values: Vec<f32> = (0..n * n_in).map(|_| random.random_range(-1.0..1.0)).collect();
     let x = Tensor::factor(gpu, "x", n, n_in, n)?;
-    gpu.upload(&x.buf, 0, bytemuck::cast_slice(&values))?;
+    gpu.upload(&x.buf, 0, bytemuck::cast_slice(&random::values(n * n_in)))?;
     let y = Tensor::scratch(gpu, "y", n, n_out)?;
     let mut rec = Recorder::new(gpu);
     quantise::record(&mut rec, &x, n)?;

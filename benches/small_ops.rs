@@ -5,8 +5,7 @@
 //!
 //! (Cargo turns threads off and vectors to 128 bits for the sake of tests on software Vulkan.)
 
-#[path = "synthetic/blocks.rs"]
-mod blocks;
+mod random;
 mod timing;
 
 use engine::{
@@ -27,8 +26,6 @@ use engine::{
     },
     quant::BlockType,
 };
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
 use timing::{Bench, Work};
 
 const EMBD: u32 = 2560;
@@ -61,7 +58,7 @@ fn main() -> Result<()> {
         small.index()?;
         small.embedding()?;
     }
-    let logits = random(&bench.gpu, 1, VOCAB)?;
+    let logits = tensor(&bench.gpu, 1, VOCAB)?;
     let choice = top_logits::buffer(&bench.gpu)?;
     let op = |rec: &mut Recorder| top_logits::record(rec, &logits, &choice);
     times(&bench, "top_logits", Some(f64::from(VOCAB) * 4.0), &op)
@@ -80,12 +77,10 @@ fn times(
 }
 
 /// Values from -1 to 1, with room for their form as whole numbers.
-fn random(gpu: &Gpu, rows: u32, width: u32) -> Result<Tensor> {
-    let mut random = ChaCha8Rng::seed_from_u64(width.into());
-    let values: Vec<f32> = (0..rows * width).map(|_| random.random_range(-1.0..1.0)).collect();
-    let tensor = Tensor::factor(gpu, "random", rows, width, 8)?;
-    gpu.upload(&tensor.buf, 0, bytemuck::cast_slice(&values))?;
-    Ok(tensor)
+fn tensor(gpu: &Gpu, rows: u32, width: u32) -> Result<Tensor> {
+    let made = Tensor::factor(gpu, "x", rows, width, 8)?;
+    gpu.upload(&made.buf, 0, bytemuck::cast_slice(&random::values(rows * width)))?;
+    Ok(made)
 }
 
 fn words(gpu: &Gpu, words: impl Iterator<Item = u32>) -> Result<Buf> {
@@ -113,20 +108,20 @@ impl Small<'_> {
 
     /// A row a token.
     fn rows(&self, width: u32) -> Result<Tensor> {
-        random(&self.bench.gpu, self.n, width)
+        tensor(&self.bench.gpu, self.n, width)
     }
 
     fn norms(&self) -> Result<()> {
         let n = self.n;
         let (x, y) = (self.rows(EMBD)?, self.rows(EMBD)?);
-        let gamma = random(&self.bench.gpu, 1, EMBD)?;
+        let gamma = tensor(&self.bench.gpu, 1, EMBD)?;
         self.line("rms_norm", None, &|rec| rms_norm::record(rec, &x, &gamma, &y, n, EPS))?;
         if n <= 8 {
             self.line("quantise", None, &|rec| quantise::record(rec, &x, n))?;
         }
         let [heads, size, _] = DELTA;
         let [o, z, y] = [(); 3].map(|()| self.rows(heads * size));
-        let (o, z, y, gamma) = (o?, z?, y?, random(&self.bench.gpu, 1, size)?);
+        let (o, z, y, gamma) = (o?, z?, y?, tensor(&self.bench.gpu, 1, size)?);
         self.line("gated_norm", None, &|rec| {
             gated_norm::record(rec, &o, &z, &gamma, &y, n, EPS, Activation::Sigmoid)
         })
@@ -136,7 +131,7 @@ impl Small<'_> {
         let (n, gpu) = (self.n, &self.bench.gpu);
         let [x, normed, gates] = [(); 3].map(|()| self.rows(STREAMS * EMBD));
         let (x, normed, gates) = (x?, normed?, gates?);
-        let (gamma, rows) = (random(gpu, STREAMS, EMBD)?, random(gpu, STREAMS, STREAMS * EMBD)?);
+        let (gamma, rows) = (tensor(gpu, STREAMS, EMBD)?, tensor(gpu, STREAMS, STREAMS * EMBD)?);
         let (old, new) = (self.rows(STREAMS * STREAMS)?, self.rows(STREAMS * STREAMS)?);
         let (m, y) = (self.rows(EMBD)?, self.rows(EMBD)?);
         self.line("hyper_mix", None, &|rec| hyper_mix::record(rec, (&normed, &gates), &m, &y, n))?;
@@ -146,7 +141,7 @@ impl Small<'_> {
             let weighing = Weighing { rows: &rows, parts: &new };
             hyper_inject::record(rec, streams, Some(injection), Some(weighing), n, EPS)
         })?;
-        let norm = || random(gpu, 1, STREAMS * EMBD);
+        let norm = || tensor(gpu, 1, STREAMS * EMBD);
         let norms = PleNorms { key: norm()?, query: norm()?, conv: norm()? };
         self.line("ple_gate", None, &|rec| {
             ple_gate::record(rec, &gates, &m, &norms, &x, &normed, n, EPS)
@@ -165,7 +160,7 @@ impl Small<'_> {
     fn convolution(&self) -> Result<()> {
         let (n, gpu, [_, _, channels]) = (self.n, &self.bench.gpu, DELTA);
         let (x, u) = (self.rows(channels)?, self.rows(channels)?);
-        let (weight, tail) = (random(gpu, channels, 4)?, random(gpu, 3, channels)?);
+        let (weight, tail) = (tensor(gpu, channels, 4)?, tensor(gpu, 3, channels)?);
         self.line("causal_conv", None, &|rec| causal_conv::record(rec, &x, &weight, &tail, &u, n))
     }
 
@@ -183,7 +178,7 @@ impl Small<'_> {
         let (n, [count, _]) = (self.n, HEADS);
         let (q, y, table) =
             (self.rows(count * HEAD_DIM)?, self.rows(count * HEAD_DIM)?, self.rope_table()?);
-        let gamma = random(&self.bench.gpu, 1, HEAD_DIM)?;
+        let gamma = tensor(&self.bench.gpu, 1, HEAD_DIM)?;
         self.line("qk_rope", None, &|rec| {
             let rotation = Rotation { table: &table, kind: RopeKind::Neox };
             let norm = HeadNorm { gamma: &gamma, eps: EPS };
@@ -196,7 +191,7 @@ impl Small<'_> {
         let (n, gpu, [_, n_kv]) = (self.n, &self.bench.gpu, HEADS);
         let (k, v, table) =
             (self.rows(n_kv * HEAD_DIM)?, self.rows(n_kv * HEAD_DIM)?, self.rope_table()?);
-        let (gamma, positions) = (random(gpu, 1, HEAD_DIM)?, words(gpu, 0..n)?);
+        let (gamma, positions) = (tensor(gpu, 1, HEAD_DIM)?, words(gpu, 0..n)?);
         for ty in [KvType::F32, KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Q4_0] {
             let mut layer = KvLayer::new(gpu, n_kv, HEAD_DIM, ty, ty)?;
             layer.ensure(gpu, n, n, Heap::Device)?;
@@ -220,7 +215,7 @@ impl Small<'_> {
         let mut layer = IndexLayer::new(INDEX, KvType::F16)?;
         layer.follow(gpu, &kv, n)?;
         let (keys, table) = (self.rows(INDEX.head_dim)?, self.rope_table()?);
-        let (gamma, positions) = (random(gpu, 1, INDEX.head_dim)?, words(gpu, 0..n)?);
+        let (gamma, positions) = (tensor(gpu, 1, INDEX.head_dim)?, words(gpu, 0..n)?);
         let span = kv.span(0, n)?;
         // Of each token f32 to f16, of each block one more.
         let bytes = f64::from(n * INDEX.head_dim) * (6.0 + 2.0 / f64::from(INDEX.ratio));
@@ -242,10 +237,7 @@ impl Small<'_> {
             if !self.bench.wants(&format!("{name} n {n}")) {
                 continue;
             }
-            let mut random = ChaCha8Rng::seed_from_u64(3);
-            let mut rows = Vec::new();
-            blocks::write(ty, u64::from(EMBD) * u64::from(ROWS), 0.02, &mut random, &mut rows)
-                .expect("a vector takes all");
+            let rows = random::weights(ty, u64::from(EMBD) * u64::from(ROWS));
             let source = Source { ty, rows: &|_| &rows, factors: None, used: &|_| () };
             let table = Matrix::upload(gpu, Heap::Device, "table", [EMBD, ROWS, 1], source)?;
             let row = rows.len() as f64 / f64::from(ROWS) + f64::from(EMBD) * 4.0;

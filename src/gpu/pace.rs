@@ -55,15 +55,17 @@ impl Pace {
         Some(cost * load.size())
     }
 
-    /// Whether a recording is known to be done within what a submission is to take, so that it needs no
-    /// parts and no wait.
+    /// Whether a recording is known to be done within the limit, so that it needs no parts and no wait.
     pub fn is_short(&self, recording: &Recording) -> bool {
-        self.together(recording.commands.iter().map(load)).is_some_and(|sum| sum <= AIM)
+        self.fit(recording.commands.iter().map(load))
     }
 
-    /// Seconds that `loads` will take together, if all have been measured.
-    fn together(&self, mut loads: impl Iterator<Item = Option<Load>>) -> Option<f64> {
-        loads.try_fold(0.0, |sum, load| Some(sum + load.map_or(Some(0.0), |l| self.expected(l))?))
+    /// Whether `loads` have all been measured and will together take no more than a submission should.
+    fn fit(&self, mut loads: impl Iterator<Item = Option<Load>>) -> bool {
+        let add = |sum, load: Option<Load>| {
+            Some(sum + load.map_or(Some(0.0), |load| self.expected(load))?)
+        };
+        loads.try_fold(0.0, add).is_some_and(|sum| sum <= LIMIT.as_secs_f64())
     }
 
     /// How many of the first `loads` to submit at once, at least one.

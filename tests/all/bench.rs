@@ -7,6 +7,7 @@ use crate::common::{
     expected::fixtures,
     synthetic::{Geometry, Streams},
 };
+use crate::synthetic::SMALL;
 use engine::{
     Engine, EngineOptions, Gguf,
     gguf::TensorInfo,
@@ -274,20 +275,10 @@ fn a_token_reads_the_keys_and_values_of_all_positions() {
 /// So narrow that state, keys and values, and pooled keys weigh something beside the weights.
 const SPARSE: Geometry = Geometry {
     weights: Weights::Type(BlockType::Q8_0),
-    layers: 4,
-    vocab: 704,
     embd: 128,
-    heads: 4,
-    kv_heads: 2,
-    head_dim: 64,
-    n_rot: 32,
-    key_heads: 2,
-    value_heads: 4,
-    state_size: 64,
-    experts: 8,
-    experts_used: 3,
     expert_ff: 128,
     streams: Some(STREAMS),
+    ..SMALL
 };
 
 const STREAMS: Streams = Streams {

@@ -10,7 +10,7 @@ use crate::common::{
 };
 use engine::{Gguf, kv::KvType, plan::Weights, quant::BlockType};
 
-const SMALL: Geometry = Geometry {
+pub(crate) const SMALL: Geometry = Geometry {
     weights: Weights::Type(BlockType::F32),
     layers: 4,
     vocab: 700,
